@@ -1,0 +1,350 @@
+/**
+ * The door: the only file that loads the addon. It declares every call, handle and event that crosses between
+ * TypeScript and the native data path. Handles are small integers; JavaScript never sees an address.
+ *
+ * Calls only post to reactors and return at once; what they cause comes back as events. Native keeps the events in a
+ * ring and wakes JavaScript once for a batch; `drain` hands over the lot. `Door` is an interface, so that tests can
+ * pass a fake edge.
+ */
+import { createRequire } from 'node:module';
+import { existsSync } from 'node:fs';
+import { dirname, join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+
+export type ReactorIndex = number;
+export type DeviceId = number;
+export type ListenerId = number;
+/** A connection request that waits for accept or reject. */
+export type ConnectionId = bigint;
+export type QueueId = number;
+export type TableId = number;
+export type BackingId = number;
+export type BufferId = number;
+/** Names one command that native handed up, or that JavaScript submitted; unique per queue while it lives. */
+export type Tag = number;
+/** Names a change whose end is reported by an `operationDone` event. */
+export type OperationId = number;
+
+export interface RuntimeOptions {
+  /** One reactor per entry: the core it is pinned to, or -1 for none. */
+  readonly cores: readonly number[];
+  /** Never sleep (servers); default false: spin a little, then sleep. */
+  readonly pollForever?: boolean;
+  /** Called once for a batch of events; call `drain` until it returns 0. */
+  readonly onWake: () => void;
+}
+
+export interface DeviceOptions {
+  readonly provider: 'auto' | 'soft' | 'verbs';
+  /** Numeric IPv4 or IPv6 address of this host (zone allowed: fe80::1%eth0). */
+  readonly address: string;
+  /** 256, 512, 1024, 2048, 4096; 0: what the interface carries. */
+  readonly pathMtu?: number;
+  readonly socketBufferBytes?: number;
+  readonly pcapPath?: string;
+  /** 4.096 µs × 2^n; default 14. */
+  readonly localAckTimeout?: number;
+  readonly connectTimeoutMs?: number;
+}
+
+export interface DeviceInfo {
+  readonly provider: 'soft' | 'verbs';
+  readonly address: string;
+  readonly pathMtu: number;
+  readonly receiveBufferBytes: number;
+  readonly gso: boolean;
+  readonly gro: boolean;
+  readonly maxResponderResources: number;
+  readonly maxInitiatorDepth: number;
+}
+
+export interface BackingOptions {
+  readonly kind: 'file' | 'block' | 'memory' | 'null';
+  readonly path?: string;
+  /** Bytes; for a file 0 or absent means its size. */
+  readonly size?: bigint;
+  readonly blockSize: 512 | 4096;
+  readonly readOnly?: boolean;
+  readonly shared?: boolean;
+  readonly cache?: 'write-back' | 'write-through' | 'direct';
+}
+
+export interface BackingInfo {
+  readonly kind: BackingOptions['kind'];
+  readonly size: bigint;
+  readonly blockSize: number;
+  readonly readOnly: boolean;
+  readonly volatileWriteCache: boolean;
+  readonly canDeallocate: boolean;
+  readonly description: string;
+}
+
+/** How a target takes a connection: one NVMe queue on one reactor. */
+export interface AcceptOptions {
+  readonly reactor: ReactorIndex;
+  /** Submission queue entries (HSQSIZE + 1). */
+  readonly depth: number;
+  /** Data bytes a command capsule may carry besides its 64-byte SQE. */
+  readonly inCapsuleBytes: number;
+  /** Our answer's RDMA parameters and NVMe private data (32 bytes). */
+  readonly responderResources: number;
+  readonly initiatorDepth: number;
+  readonly privateData: Uint8Array;
+}
+
+/** Makes a connected target queue an I/O queue: from now on native runs the I/O table itself. */
+export interface BindOptions {
+  readonly table: TableId;
+  readonly qid: number;
+  /** SQ flow control off (Connect CATTR bit 2): SQHD is not reported. */
+  readonly flowControlDisabled: boolean;
+  /** Controller's id for counters and logs. */
+  readonly cntlid: number;
+}
+
+export interface NamespaceOptions {
+  readonly backing: BackingId;
+  readonly writeProtected: boolean;
+  /** Largest transfer, bytes (MDTS). */
+  readonly maxTransferBytes: number;
+}
+
+export interface ConnectOptions {
+  readonly reactor: ReactorIndex;
+  readonly address: string;
+  readonly port: number;
+  readonly depth: number;
+  /** Data bytes that the target takes in a command capsule of this queue. */
+  readonly inCapsuleBytes: number;
+  readonly responderResources: number;
+  readonly initiatorDepth: number;
+  readonly privateData: Uint8Array;
+  readonly timeoutMs: number;
+}
+
+export type DataDirection = 'none' | 'toController' | 'toHost';
+
+export interface BenchOptions {
+  /** Connected and bound I/O queues; each runs `queueDepth` commands. */
+  readonly queues: readonly QueueId[];
+  readonly nsid: number;
+  readonly pattern: 'read' | 'write' | 'randread' | 'randwrite' | 'rw' | 'randrw';
+  /** Percentage of reads in a mix. */
+  readonly readPercent: number;
+  readonly blockBytes: number;
+  readonly queueDepth: number;
+  readonly lbaBytes: number;
+  readonly firstLba: bigint;
+  readonly lbaCount: bigint;
+  /** 0: stop by `commandCount`. */
+  readonly runtimeMs: number;
+  readonly commandCount: bigint;
+  readonly warmupMs: number;
+  /** Fill writes with a pattern derived from LBA and generation, and check every read against it. */
+  readonly verify: boolean;
+  readonly bufferArenaBytes: number;
+  readonly seed: bigint;
+}
+
+/** One direction's figures; times in ns. */
+export interface BenchSide {
+  readonly commands: bigint;
+  readonly bytes: bigint;
+  readonly errors: bigint;
+  readonly runtimeNs: bigint;
+  readonly latencyMin: bigint;
+  readonly latencyMax: bigint;
+  readonly latencyMean: number;
+  readonly latencyStddev: number;
+  /** Pairs [percentile, ns]: 1, 5, 10, 20 … 90, 95, 99, 99.5, 99.9, 99.95, 99.99. */
+  readonly percentiles: readonly (readonly [number, bigint])[];
+}
+
+export interface BenchResult {
+  readonly read: BenchSide;
+  readonly write: BenchSide;
+  readonly verifyErrors: bigint;
+  /** First mismatch or failing command, for a person; empty when none. */
+  readonly firstError: string;
+  /** CPU seconds of each reactor used, user + system, during the run. */
+  readonly reactorCpuSeconds: readonly number[];
+}
+
+export type ConnectFailure =
+  | 'unreachable'
+  | 'portUnreachable'
+  | 'rejected'
+  | 'badIcrc'
+  | 'mtuTooLarge'
+  | 'cancelled'
+  | 'noResources'
+  | 'addressInUse';
+
+export type DoorEvent =
+  | {
+      readonly kind: 'connectRequest';
+      readonly connection: ConnectionId;
+      readonly listener: ListenerId;
+      readonly peer: string;
+      readonly peerPort: number;
+      readonly local: string;
+      readonly responderResources: number;
+      readonly initiatorDepth: number;
+      readonly privateData: Uint8Array;
+    }
+  /** Target: the queue pair is up (RTU or first capsule). Initiator: the REP came, capsules may be sent. */
+  | {
+      readonly kind: 'queueEstablished';
+      readonly queue: QueueId;
+      readonly responderResources: number;
+      readonly initiatorDepth: number;
+      readonly privateData: Uint8Array;
+    }
+  | {
+      readonly kind: 'connectFailed';
+      readonly queue: QueueId;
+      readonly failure: ConnectFailure;
+      readonly reason: number;
+      readonly privateData: Uint8Array;
+      readonly message: string;
+    }
+  /** Last event of a queue: nothing of it is in flight, its buffers and keys are back. */
+  | { readonly kind: 'queueClosed'; readonly queue: QueueId; readonly reason: string }
+  /** Target: a command outside the native I/O table, with its data if it sends some. Answer with `complete`. */
+  | {
+      readonly kind: 'capsule';
+      readonly queue: QueueId;
+      readonly tag: Tag;
+      readonly sqe: Uint8Array;
+      readonly data: Uint8Array;
+    }
+  /** Initiator: the end of a submitted command. `data` only for `submit` toHost. */
+  | {
+      readonly kind: 'completion';
+      readonly queue: QueueId;
+      readonly tag: Tag;
+      /** 0: `cqe` is the controller's answer; else the queue died or the command was cancelled, and `cqe` is zero. */
+      readonly transport: 'ok' | 'queueDied' | 'cancelled';
+      readonly cqe: Uint8Array;
+      readonly data: Uint8Array;
+    }
+  /** Target: an I/O command that native answered with an error; for the error log. */
+  | {
+      readonly kind: 'ioError';
+      readonly queue: QueueId;
+      readonly sqe: Uint8Array;
+      /** Status field without phase bit: SC | SCT << 8 | flags, as in a CQE shifted right by one. */
+      readonly status: number;
+      /** Byte offset of the offending SQE field, 0xFFFF: none. */
+      readonly parameter: number;
+    }
+  | {
+      readonly kind: 'operationDone';
+      readonly operation: OperationId;
+      /** 0 or an errno value. */
+      readonly error: number;
+      readonly value: number;
+      readonly message: string;
+    };
+
+export interface ReactorInfo {
+  readonly index: ReactorIndex;
+  readonly core: number;
+  readonly busyNs: bigint;
+  readonly idleNs: bigint;
+  readonly cpuNs: bigint;
+  readonly queues: number;
+}
+
+export interface Door {
+  // Runtime: once per process.
+  start(options: RuntimeOptions): void;
+  stop(): void;
+  /** Fills `into` with whole event records; returns the bytes written, 0 when there are none. */
+  drain(into: Uint8Array): number;
+  reactors(): readonly ReactorInfo[];
+  /** Flat counters: 'soft.rx.packets', 'live.queuePairs', 'live.windows', 'live.buffers', … */
+  counters(): Readonly<Record<string, number>>;
+
+  // Devices. Blocking but short: socket set-up. Throws an Error with `code` (EADDRINUSE, EADDRNOTAVAIL, …).
+  openDevice(options: DeviceOptions): DeviceId;
+  deviceInfo(device: DeviceId): DeviceInfo;
+  closeDevice(device: DeviceId): void;
+
+  // Backings: open and close run on a worker thread.
+  openBacking(options: BackingOptions): Promise<BackingId>;
+  backingInfo(backing: BackingId): BackingInfo;
+  resizeBacking(backing: BackingId, size: bigint): Promise<void>;
+  closeBacking(backing: BackingId): Promise<void>;
+
+  // Namespace tables: one per subsystem view. Changes end with `operationDone`, when they hold for all I/O and no
+  // command of the old entry is in flight.
+  createTable(): TableId;
+  setNamespace(table: TableId, nsid: number, options: NamespaceOptions): OperationId;
+  removeNamespace(table: TableId, nsid: number): OperationId;
+  destroyTable(table: TableId): OperationId;
+
+  // Target queues.
+  listen(device: DeviceId, port: number): ListenerId;
+  unlisten(listener: ListenerId): void;
+  accept(connection: ConnectionId, options: AcceptOptions): QueueId;
+  reject(connection: ConnectionId, reason: number, privateData: Uint8Array): void;
+  bindQueue(queue: QueueId, options: BindOptions): void;
+  /**
+   * Ends a command that was handed up. `result` is CQE dwords 0 and 1; `status` as in `ioError`; `data` goes to the
+   * host's SGL before the response.
+   */
+  complete(queue: QueueId, tag: Tag, result: bigint, status: number, data?: Uint8Array): void;
+  /** Ends an I/O command by its CID with Command Abort Requested; operationDone.value 1 when it was found. */
+  abort(queue: QueueId, cid: number): OperationId;
+
+  // Initiator queues.
+  connect(device: DeviceId, options: ConnectOptions): QueueId;
+  /** Native fills CID and SGL. `data` is copied out before the call returns; answers are copied into the event. */
+  submit(queue: QueueId, sqe: Uint8Array, direction: DataDirection, data: Uint8Array | number): Tag;
+  /** Zero-copy: bytes of a registered buffer. */
+  submitBuffer(
+    queue: QueueId,
+    sqe: Uint8Array,
+    direction: DataDirection,
+    buffer: BufferId,
+    offset: number,
+    length: number,
+  ): Tag;
+  /** Gives the command up: its key dies at once, then a `completion` with transport 'cancelled'. */
+  cancel(queue: QueueId, tag: Tag): void;
+  allocateBuffer(
+    device: DeviceId,
+    bytes: number,
+  ): { readonly id: BufferId; readonly memory: ArrayBuffer };
+  freeBuffer(buffer: BufferId): void;
+  bench(options: BenchOptions): Promise<BenchResult>;
+
+  /** Either side: graceful disconnect; `queueClosed` follows. */
+  closeQueue(queue: QueueId): void;
+}
+
+function packageRoot(): string {
+  let folder = dirname(fileURLToPath(import.meta.url));
+  while (!existsSync(join(folder, 'package.json'))) {
+    const parent = dirname(folder);
+    if (parent === folder) throw new Error('nvmeof: no package.json above ' + import.meta.url);
+    folder = parent;
+  }
+  return folder;
+}
+
+let loaded: Door | undefined;
+
+/** The addon, loaded at first use. */
+export function loadDoor(): Door {
+  if (loaded) return loaded;
+  const path = join(packageRoot(), 'native', 'build', 'Release', 'nvmeof.node');
+  if (!existsSync(path)) {
+    throw new Error(
+      `nvmeof: the native part is not built (${path} is missing); run: npm run setup`,
+    );
+  }
+  loaded = createRequire(import.meta.url)(path) as Door;
+  return loaded;
+}

@@ -1,0 +1,34 @@
+// Events from reactors to the control plane. The engines push; the addon's ring carries them over
+// the door (the record layout stands in native/events.ts); C++ tests collect them. One sink per
+// reactor, called on its thread only.
+#pragma once
+#include <cstdint>
+#include <span>
+
+namespace nvmeof::nvmf {
+
+enum class EventKind : uint16_t {
+  ConnectRequest =
+      1,  // id listener, value connection; first: 56 bytes private data; second: EventAddresses
+  QueueEstablished =
+      2,  // id queue, code responder_resources | initiator_depth << 8; first: private data
+  ConnectFailed =
+      3,  // id queue, code ConnectFailure | reason << 16; first: private data; second: message
+  QueueClosed = 4,  // id queue; second: reason text
+  Capsule = 5,      // id queue, tag; first: 64-byte SQE; second: data
+  Completion =
+      6,  // id queue, tag, code 0 ok, 1 queue died, 2 cancelled; first: 16-byte CQE; second: data
+  IoError = 7,        // id queue, code status | parameter << 16; first: 64-byte SQE
+  OperationDone = 8,  // id operation, code errno, value; second: message
+};
+
+class EventSink {
+ public:
+  virtual ~EventSink() = default;
+  // Copies both parts. Never blocks and never drops: the number of events is bounded by commands
+  // and queues.
+  virtual void push(EventKind kind, uint32_t id, uint32_t tag, uint32_t code, uint64_t value,
+                    std::span<const uint8_t> first, std::span<const uint8_t> second) = 0;
+};
+
+}  // namespace nvmeof::nvmf

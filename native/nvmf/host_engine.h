@@ -1,0 +1,73 @@
+// The initiator's half of NVMe over RDMA on one reactor: queues of one device, from submission to
+// completion. Fills CID and SGL of each command, exposes exactly its bytes under a key that dies
+// with it, and reports each command exactly once. Knows nothing of sockets, libibverbs or Node.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "nvmf/event_sink.h"
+#include "rdma/provider.h"
+#include "reactor/reactor.h"
+
+namespace nvmeof::nvmf {
+
+enum class Direction : uint8_t { None, ToController, ToHost };
+
+enum class Outcome : uint8_t { Ok, QueueDied, Cancelled };
+
+struct HostQueueOptions {
+  uint32_t depth;             // submission queue entries; commands in flight at most depth - 1
+  uint32_t in_capsule_bytes;  // data the target takes in the capsule of this queue
+  rdma::ConnectionParameters parameters;
+  uint32_t timeout_ms;
+};
+
+// Memory that commands may name: allocated page-aligned by the engine's owner, registered once per
+// device.
+struct HostMemory {
+  uint8_t* base;
+  size_t length;
+  rdma::MemoryRegion* region;
+};
+
+struct HostCommand;
+// `cqe` is valid during the call only and zero unless Ok. May submit again from inside.
+using HostDone = void (*)(HostCommand* command, Outcome outcome, const uint8_t cqe[16]);
+
+// Owned by the caller until `done`.
+struct HostCommand {
+  uint8_t sqe[64];  // opcode, NSID, CDWs; CID, PSDT and SGL are filled in by the engine
+  Direction direction = Direction::None;
+  const HostMemory* memory = nullptr;
+  uint64_t offset = 0;  // in memory
+  uint32_t length = 0;
+  HostDone done = nullptr;
+  void* context = nullptr;
+  uint64_t tag = 0;             // for cancel; caller's choice
+  HostCommand* next = nullptr;  // engine's: waiting for a free slot
+  uint32_t slot = 0;            // engine's
+};
+
+class HostEngine : public reactor::Poller, public rdma::ConnectionHandler {
+ public:
+  static Result<std::unique_ptr<HostEngine>> create(rdma::Device* device, reactor::Reactor* reactor,
+                                                    EventSink* sink);
+
+  // All on the reactor's thread. Events QueueEstablished, ConnectFailed and QueueClosed go to the
+  // sink.
+  virtual Result<void> connect(uint32_t queue, const sockaddr_storage& peer, uint16_t port,
+                               const HostQueueOptions& options) = 0;
+  // Queues beyond the depth wait in order. A command on an unknown or dead queue ends with
+  // QueueDied at once.
+  virtual void submit(uint32_t queue, HostCommand* command) = 0;
+  virtual void cancel(uint32_t queue, uint64_t tag) = 0;
+  virtual void close(uint32_t queue) = 0;
+  // The protection domain of the queue's association, for register_memory.
+  virtual rdma::ProtectionDomain* protection_domain() = 0;
+
+  virtual uint32_t live_queues() const = 0;
+  virtual std::vector<rdma::CounterValue> counters() const = 0;  // any thread
+};
+
+}  // namespace nvmeof::nvmf
