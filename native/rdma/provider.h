@@ -181,6 +181,10 @@ struct Capabilities {
   bool send_with_invalidate = false, memory_windows = false, srq = false;
   bool remote_write_read_sink = false;  // iWARP: the sink of a READ needs remote write access
   uint32_t path_mtu = 1024;             // bytes
+  // Bytes that may be on their way to one reactor of this device without overflowing its socket
+  // buffer: data of reads that an initiator has outstanding, READ responses. 0: the hardware has no
+  // such limit.
+  uint32_t receive_window_bytes = 0;
 };
 
 // ---- Connection management, rdma_cm style
