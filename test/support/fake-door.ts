@@ -1,0 +1,389 @@
+/**
+ * A door without native code behind it, for unit tests of target and initiator. It hands out handles, records every
+ * call, and lets a test (or a scripted peer) answer: assign the `on…` hooks, or send events with `emit`.
+ * Events reach the Runtime in a later microtask, as they would after a wake.
+ */
+import type {
+  AcceptOptions,
+  BackingId,
+  BackingInfo,
+  BackingOptions,
+  BenchOptions,
+  BenchResult,
+  BindOptions,
+  BufferId,
+  ConnectOptions,
+  ConnectionId,
+  DataDirection,
+  DeviceId,
+  DeviceInfo,
+  DeviceOptions,
+  Door,
+  DoorEvent,
+  ListenerId,
+  NamespaceOptions,
+  OperationId,
+  QueueId,
+  ReactorInfo,
+  RuntimeOptions,
+  TableId,
+  Tag,
+} from '../../native/index.ts';
+import { Runtime } from '../../native/runtime.ts';
+
+export interface DoorCall {
+  readonly name: keyof Door;
+  readonly args: readonly unknown[];
+}
+
+export interface SubmittedCommand {
+  readonly queue: QueueId;
+  readonly tag: Tag;
+  readonly sqe: Uint8Array;
+  readonly direction: DataDirection;
+  /** Bytes that go to the controller; empty for reads. */
+  readonly data: Uint8Array;
+  /** Bytes the host has room for (toHost) or sends (toController). */
+  readonly length: number;
+  /** The registered memory named by `submitBuffer`: a fake controller writes answers here. */
+  readonly memory: Uint8Array | undefined;
+}
+
+export interface CompletedCommand {
+  readonly queue: QueueId;
+  readonly tag: Tag;
+  readonly result: bigint;
+  readonly status: number;
+  readonly data: Uint8Array | undefined;
+}
+
+/** An Error with a `code`, as native throws them. */
+export function systemError(code: string, message: string): Error {
+  return Object.assign(new Error(message), { code });
+}
+
+export class FakeDoor implements Door {
+  readonly calls: DoorCall[] = [];
+  readonly completed: CompletedCommand[] = [];
+  readonly runtime: Runtime;
+
+  onOpenDevice: ((options: DeviceOptions) => void) | undefined;
+  onConnect: ((queue: QueueId, options: ConnectOptions) => void) | undefined;
+  onSubmit: ((command: SubmittedCommand) => void) | undefined;
+  onCancel: ((queue: QueueId, tag: Tag) => void) | undefined;
+  onCloseQueue: ((queue: QueueId) => void) | undefined;
+  onAccept:
+    ((connection: ConnectionId, queue: QueueId, options: AcceptOptions) => void) | undefined;
+  onReject: ((connection: ConnectionId, reason: number, data: Uint8Array) => void) | undefined;
+  onBind: ((queue: QueueId, options: BindOptions) => void) | undefined;
+  onComplete: ((command: CompletedCommand) => void) | undefined;
+  onAbort: ((queue: QueueId, cid: number, operation: OperationId) => void) | undefined;
+  onOperation: ((name: keyof Door, operation: OperationId) => void) | undefined;
+  onOpenBacking: ((options: BackingOptions) => void) | undefined;
+  onBench: ((options: BenchOptions) => BenchResult) | undefined;
+
+  started: RuntimeOptions | undefined;
+  readonly devices = new Map<DeviceId, DeviceOptions>();
+  readonly backings = new Map<BackingId, BackingInfo>();
+  readonly tables = new Map<TableId, Map<number, NamespaceOptions>>();
+  readonly listeners = new Map<ListenerId, { readonly device: DeviceId; readonly port: number }>();
+  readonly buffers = new Map<BufferId, ArrayBuffer>();
+  readonly queues = new Set<QueueId>();
+  #nextHandle = 1;
+
+  constructor() {
+    this.runtime = new Runtime(this);
+  }
+
+  /** Delivers an event in a later microtask, after those emitted before it. */
+  emit(event: DoorEvent): void {
+    queueMicrotask(() => {
+      this.runtime.dispatch(event);
+    });
+  }
+
+  callsOf(name: keyof Door): readonly DoorCall[] {
+    return this.calls.filter((call) => call.name === name);
+  }
+
+  start(options: RuntimeOptions): void {
+    this.#record('start', options);
+    this.started = options;
+  }
+
+  stop(): void {
+    this.#record('stop');
+    this.started = undefined;
+  }
+
+  drain(): number {
+    return 0;
+  }
+
+  reactors(): readonly ReactorInfo[] {
+    return (this.started?.cores ?? [-1]).map((core, index) => ({
+      index,
+      core,
+      busyNs: 0n,
+      idleNs: 0n,
+      cpuNs: 0n,
+      queues: 0,
+    }));
+  }
+
+  counters(): Readonly<Record<string, number>> {
+    return { 'live.queuePairs': this.queues.size, 'live.buffers': this.buffers.size };
+  }
+
+  openDevice(options: DeviceOptions): DeviceId {
+    this.#record('openDevice', options);
+    this.onOpenDevice?.(options);
+    const id = this.#handle();
+    this.devices.set(id, options);
+    return id;
+  }
+
+  deviceInfo(device: DeviceId): DeviceInfo {
+    const options = this.devices.get(device);
+    if (!options) throw systemError('ENODEV', `no device ${device}`);
+    return {
+      provider: 'soft',
+      address: options.address,
+      pathMtu: options.pathMtu ?? 1024,
+      receiveBufferBytes: 212_992,
+      gso: true,
+      gro: true,
+      maxResponderResources: 16,
+      maxInitiatorDepth: 16,
+    };
+  }
+
+  closeDevice(device: DeviceId): void {
+    this.#record('closeDevice', device);
+    if (!this.devices.delete(device)) throw systemError('ENODEV', `no device ${device}`);
+  }
+
+  openBacking(options: BackingOptions): Promise<BackingId> {
+    this.#record('openBacking', options);
+    try {
+      this.onOpenBacking?.(options);
+    } catch (error) {
+      return Promise.reject(error as Error);
+    }
+    const id = this.#handle();
+    this.backings.set(id, {
+      kind: options.kind,
+      size: options.size ?? 1n << 20n,
+      blockSize: options.blockSize,
+      readOnly: options.readOnly ?? false,
+      volatileWriteCache: options.kind === 'file' && options.cache !== 'write-through',
+      canDeallocate: options.kind !== 'null',
+      description: `${options.kind} ${options.path ?? ''}`,
+    });
+    return Promise.resolve(id);
+  }
+
+  backingInfo(backing: BackingId): BackingInfo {
+    const info = this.backings.get(backing);
+    if (!info) throw systemError('ENOENT', `no backing ${backing}`);
+    return info;
+  }
+
+  resizeBacking(backing: BackingId, size: bigint): Promise<void> {
+    this.#record('resizeBacking', backing, size);
+    this.backings.set(backing, { ...this.backingInfo(backing), size });
+    return Promise.resolve();
+  }
+
+  closeBacking(backing: BackingId): Promise<void> {
+    this.#record('closeBacking', backing);
+    this.backings.delete(backing);
+    return Promise.resolve();
+  }
+
+  createTable(): TableId {
+    this.#record('createTable');
+    const id = this.#handle();
+    this.tables.set(id, new Map());
+    return id;
+  }
+
+  setNamespace(table: TableId, nsid: number, options: NamespaceOptions): OperationId {
+    this.#record('setNamespace', table, nsid, options);
+    this.tables.get(table)?.set(nsid, options);
+    return this.#operation('setNamespace');
+  }
+
+  removeNamespace(table: TableId, nsid: number): OperationId {
+    this.#record('removeNamespace', table, nsid);
+    this.tables.get(table)?.delete(nsid);
+    return this.#operation('removeNamespace');
+  }
+
+  destroyTable(table: TableId): OperationId {
+    this.#record('destroyTable', table);
+    this.tables.delete(table);
+    return this.#operation('destroyTable');
+  }
+
+  listen(device: DeviceId, port: number): ListenerId {
+    this.#record('listen', device, port);
+    const id = this.#handle();
+    this.listeners.set(id, { device, port });
+    return id;
+  }
+
+  unlisten(listener: ListenerId): void {
+    this.#record('unlisten', listener);
+    this.listeners.delete(listener);
+  }
+
+  accept(connection: ConnectionId, options: AcceptOptions): QueueId {
+    this.#record('accept', connection, options);
+    const queue = this.#handle();
+    this.queues.add(queue);
+    this.onAccept?.(connection, queue, options);
+    return queue;
+  }
+
+  reject(connection: ConnectionId, reason: number, privateData: Uint8Array): void {
+    this.#record('reject', connection, reason, privateData);
+    this.onReject?.(connection, reason, privateData);
+  }
+
+  bindQueue(queue: QueueId, options: BindOptions): void {
+    this.#record('bindQueue', queue, options);
+    this.onBind?.(queue, options);
+  }
+
+  complete(queue: QueueId, tag: Tag, result: bigint, status: number, data?: Uint8Array): void {
+    this.#record('complete', queue, tag, result, status, data);
+    const command = { queue, tag, result, status, data: data && Uint8Array.from(data) };
+    this.completed.push(command);
+    this.onComplete?.(command);
+  }
+
+  abort(queue: QueueId, cid: number): OperationId {
+    this.#record('abort', queue, cid);
+    if (!this.onAbort) return this.#operation('abort');
+    const operation = this.#handle();
+    this.onAbort(queue, cid, operation);
+    return operation;
+  }
+
+  connect(device: DeviceId, options: ConnectOptions): QueueId {
+    this.#record('connect', device, options);
+    const queue = this.#handle();
+    this.queues.add(queue);
+    this.onConnect?.(queue, options);
+    return queue;
+  }
+
+  submit(
+    queue: QueueId,
+    sqe: Uint8Array,
+    direction: DataDirection,
+    data: Uint8Array | number,
+  ): Tag {
+    const copy = typeof data === 'number' ? new Uint8Array() : Uint8Array.from(data);
+    const length = typeof data === 'number' ? data : data.byteLength;
+    return this.#submit('submit', queue, sqe, direction, copy, length, undefined);
+  }
+
+  submitBuffer(
+    queue: QueueId,
+    sqe: Uint8Array,
+    direction: DataDirection,
+    buffer: BufferId,
+    offset: number,
+    length: number,
+  ): Tag {
+    const memory = this.buffers.get(buffer);
+    if (!memory) throw systemError('EINVAL', `no buffer ${buffer}`);
+    const bytes = new Uint8Array(memory, offset, length);
+    const copy = direction === 'toController' ? Uint8Array.from(bytes) : new Uint8Array();
+    return this.#submit('submitBuffer', queue, sqe, direction, copy, length, bytes);
+  }
+
+  cancel(queue: QueueId, tag: Tag): void {
+    this.#record('cancel', queue, tag);
+    this.onCancel?.(queue, tag);
+  }
+
+  allocateBuffer(
+    device: DeviceId,
+    bytes: number,
+  ): { readonly id: BufferId; readonly memory: ArrayBuffer } {
+    this.#record('allocateBuffer', device, bytes);
+    const id = this.#handle();
+    const memory = new ArrayBuffer(bytes);
+    this.buffers.set(id, memory);
+    return { id, memory };
+  }
+
+  freeBuffer(buffer: BufferId): void {
+    this.#record('freeBuffer', buffer);
+    if (!this.buffers.delete(buffer)) throw systemError('EINVAL', `no buffer ${buffer}`);
+  }
+
+  bench(options: BenchOptions): Promise<BenchResult> {
+    this.#record('bench', options);
+    if (!this.onBench) return Promise.reject(new Error('FakeDoor: no onBench'));
+    return Promise.resolve(this.onBench(options));
+  }
+
+  /** Without a hook the queue closes at once. */
+  closeQueue(queue: QueueId): void {
+    this.#record('closeQueue', queue);
+    if (this.onCloseQueue) this.onCloseQueue(queue);
+    else this.endQueue(queue, 'closed by us');
+  }
+
+  /** The last event of a queue. */
+  endQueue(queue: QueueId, reason: string): void {
+    if (!this.queues.delete(queue)) return;
+    this.emit({ kind: 'queueClosed', queue, reason });
+  }
+
+  /** The end of a change, for tests that hold it back with `onOperation`. */
+  endOperation(operation: OperationId, error = 0, value = 0, message = ''): void {
+    this.emit({ kind: 'operationDone', operation, error, value, message });
+  }
+
+  #submit(
+    name: 'submit' | 'submitBuffer',
+    queue: QueueId,
+    sqe: Uint8Array,
+    direction: DataDirection,
+    data: Uint8Array,
+    length: number,
+    memory: Uint8Array | undefined,
+  ): Tag {
+    const tag = this.#handle();
+    const command = { queue, tag, sqe: Uint8Array.from(sqe), direction, data, length, memory };
+    this.#record(name, command);
+    if (this.queues.has(queue)) {
+      this.onSubmit?.(command);
+    } else {
+      const cqe = new Uint8Array(16);
+      const nothing = new Uint8Array();
+      this.emit({ kind: 'completion', queue, tag, transport: 'queueDied', cqe, data: nothing });
+    }
+    return tag;
+  }
+
+  #operation(name: keyof Door): OperationId {
+    const operation = this.#handle();
+    if (this.onOperation) this.onOperation(name, operation);
+    else this.endOperation(operation);
+    return operation;
+  }
+
+  #handle(): number {
+    return this.#nextHandle++;
+  }
+
+  #record(name: keyof Door, ...args: readonly unknown[]): void {
+    this.calls.push({ name, args });
+  }
+}
