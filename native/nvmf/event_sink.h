@@ -2,6 +2,7 @@
 // the door (the record layout stands in native/events.ts); C++ tests collect them. One sink per
 // reactor, called on its thread only.
 #pragma once
+#include <cstddef>
 #include <cstdint>
 #include <span>
 
@@ -9,7 +10,7 @@ namespace nvmeof::nvmf {
 
 enum class EventKind : uint16_t {
   ConnectRequest =
-      1,  // id listener, value connection; first: 56 bytes private data; second: EventAddresses
+      1,  // id listener, value connection; first: private data; second: EventAddresses
   QueueEstablished =
       2,  // id queue, code responder_resources | initiator_depth << 8; first: private data
   ConnectFailed =
@@ -21,6 +22,22 @@ enum class EventKind : uint16_t {
   IoError = 7,        // id queue, code status | parameter << 16; first: 64-byte SQE
   OperationDone = 8,  // id operation, code errno, value; second: message
 };
+
+// Bounds of one event's parts; push() refuses to go beyond them (a programmer's error).
+inline constexpr size_t kEventFirstMax = 512;
+inline constexpr size_t kEventSecondMax = 1u << 20;
+
+// Who asks, in the second part of ConnectRequest. Addresses as text, NUL-terminated, so that
+// TypeScript needs no sockaddr.
+struct EventAddresses {
+  char peer[64];
+  char local[64];
+  uint16_t peer_port;
+  uint8_t responder_resources;
+  uint8_t initiator_depth;
+  uint8_t reserved[4];
+};
+static_assert(sizeof(EventAddresses) == 136);
 
 class EventSink {
  public:
