@@ -16,6 +16,10 @@ enum class Direction : uint8_t { None, ToController, ToHost };
 
 enum class Outcome : uint8_t { Ok, QueueDied, Cancelled };
 
+// The length of a keyed SGL descriptor has 24 bits. The caller splits; a longer command is a
+// programming error and stops the process.
+inline constexpr uint32_t kHostTransferMax = (1u << 24) - 1;
+
 struct HostQueueOptions {
   uint32_t depth;             // submission queue entries; commands in flight at most depth - 1
   uint32_t in_capsule_bytes;  // data the target takes in the capsule of this queue
@@ -32,7 +36,8 @@ struct HostMemory {
 };
 
 struct HostCommand;
-// `cqe` is valid during the call only and zero unless Ok. May submit again from inside.
+// `cqe` is valid during the call only and zero unless Ok. May submit again from inside; after
+// QueueDied a new command for the same queue ends at once, inside submit().
 using HostDone = void (*)(HostCommand* command, Outcome outcome, const uint8_t cqe[16]);
 
 // Owned by the caller until `done`.
@@ -54,16 +59,21 @@ class HostEngine : public reactor::Poller, public rdma::ConnectionHandler {
   static Result<std::unique_ptr<HostEngine>> create(rdma::Device* device, reactor::Reactor* reactor,
                                                     EventSink* sink);
 
-  // All on the reactor's thread. Events QueueEstablished, ConnectFailed and QueueClosed go to the
-  // sink.
+  // All on the reactor's thread. Events go to the sink: of each queue either ConnectFailed alone,
+  // or QueueEstablished and later QueueClosed. close() of a queue that still connects gives
+  // ConnectFailed (Cancelled).
   virtual Result<void> connect(uint32_t queue, const sockaddr_storage& peer, uint16_t port,
                                const HostQueueOptions& options) = 0;
   // Queues beyond the depth wait in order. A command on an unknown or dead queue ends with
   // QueueDied at once.
   virtual void submit(uint32_t queue, HostCommand* command) = 0;
+  // Gives commands with this tag up: the key dies at once, `done` follows with Cancelled when its
+  // death is certain. Where keys cannot die alone (no memory windows), that is when the controller
+  // answers or the queue closes.
   virtual void cancel(uint32_t queue, uint64_t tag) = 0;
   virtual void close(uint32_t queue) = 0;
-  // The protection domain of the queue's association, for register_memory.
+  // The protection domain of the queues' association, for register_memory (with kWindowBind, and
+  // remote rights where there are no memory windows). Any thread.
   virtual rdma::ProtectionDomain* protection_domain() = 0;
 
   virtual uint32_t live_queues() const = 0;
