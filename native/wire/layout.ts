@@ -176,48 +176,44 @@ export function bytes(offset: number, size: number): Field<Uint8Array> {
   };
 }
 
-function writeText(view: DataView, at: number, size: number, value: string, pad: number): void {
-  if (value.length > size) throw new RangeError(`"${value}" does not fit ${size} bytes`);
-  const into = new Uint8Array(view.buffer, view.byteOffset + at, size).fill(pad);
-  for (let index = 0; index < value.length; index++) {
-    const code = value.charCodeAt(index);
-    checkInteger(code, 8);
-    into[index] = code;
-  }
-}
-
-function readText(view: DataView, at: number, size: number): string {
-  let text = '';
-  for (let index = 0; index < size; index++) {
-    text += String.fromCharCode(view.getUint8(at + index));
-  }
-  return text;
-}
-
-/** Text padded with spaces (serial and model numbers). */
+/** ASCII text padded with spaces (serial and model numbers). */
 export function spacePadded(offset: number, size: number): Field<string> {
   return {
     offset,
     size,
-    get: (view, base) => readText(view, base + offset, size).replace(/[ \0]+$/, ''),
+    get: (view, base) => {
+      let text = '';
+      for (let index = 0; index < size; index++) {
+        text += String.fromCharCode(view.getUint8(base + offset + index));
+      }
+      return text.replace(/[ \0]+$/, '');
+    },
     set: (view, base, value) => {
-      writeText(view, base + offset, size, value, 0x20);
+      if (value.length > size) throw new RangeError(`"${value}" does not fit ${size} bytes`);
+      for (let index = 0; index < size; index++) {
+        const code = index < value.length ? value.charCodeAt(index) : 0x20;
+        checkInteger(code, 7);
+        view.setUint8(base + offset + index, code);
+      }
     },
   };
 }
 
-/** Text that ends at the first NUL, or fills the field (NQNs, addresses). */
+const utf8 = new TextDecoder('utf-8', { ignoreBOM: true });
+
+/** UTF-8 text that ends at the first NUL, or fills the field (NQNs, addresses). Damaged UTF-8 reads as U+FFFD. */
 export function nulPadded(offset: number, size: number): Field<string> {
+  const raw = bytes(offset, size);
   return {
     offset,
     size,
     get: (view, base) => {
-      const text = readText(view, base + offset, size);
-      const end = text.indexOf('\0');
-      return end < 0 ? text : text.slice(0, end);
+      const whole = raw.get(view, base);
+      const end = whole.indexOf(0);
+      return utf8.decode(end < 0 ? whole : whole.subarray(0, end));
     },
     set: (view, base, value) => {
-      writeText(view, base + offset, size, value, 0);
+      raw.set(view, base, new TextEncoder().encode(value));
     },
   };
 }
