@@ -28,7 +28,8 @@ export function parseSize(text: string): bigint {
 }
 
 /** The largest unit that leaves at least 1, with at most two decimals: '1.5 GiB'. */
-export function formatSize(bytes: bigint): string {
+export function formatSize(size: bigint | number): string {
+  const bytes = typeof size === 'bigint' ? size : BigInt(Math.round(size));
   let unit = 0;
   while (unit < NAMES.length - 1 && bytes >= 1024n ** BigInt(unit + 1)) unit++;
   const scale = 1024n ** BigInt(unit);
