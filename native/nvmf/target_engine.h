@@ -67,6 +67,10 @@ class TargetEngine : public reactor::Poller, public rdma::ConnectionHandler {
   virtual void remove_namespace(uint32_t table, uint32_t nsid, ChangeDone done, void* context) = 0;
   virtual void destroy_table(uint32_t table, ChangeDone done, void* context) = 0;
 
+  // During ChangeDone: why set_namespace() could not be done (the backing's channel did not open;
+  // the old entry, if any, stays), or nullptr.
+  virtual const Error* change_error() const = 0;
+
   virtual uint32_t live_queues() const = 0;
   virtual std::vector<rdma::CounterValue> counters() const = 0;  // any thread
 };
