@@ -71,6 +71,7 @@ class KeyTable : public std::enable_shared_from_this<KeyTable> {
   KeyFault invalidate(uint32_t rkey, uint32_t domain, uint32_t qpn);
 
   // ---- Readers on other threads than the one that ends regions: one Reader a thread.
+  class Section;
   class Reader {
    public:
     explicit Reader(std::shared_ptr<KeyTable> table);
@@ -94,7 +95,8 @@ class KeyTable : public std::enable_shared_from_this<KeyTable> {
     Section& operator=(const Section&) = delete;
 
    private:
-    Reader& reader_;
+    std::atomic<uint64_t>& epoch_;
+    std::atomic<uint64_t>* outer_;  // of a section of another device's table around this one
   };
 
  private:
@@ -108,21 +110,23 @@ class KeyTable : public std::enable_shared_from_this<KeyTable> {
   uint32_t encrypt(uint32_t plain) const;
   uint32_t decrypt(uint32_t key) const;
   uint32_t key_of(uint32_t index, uint32_t generation) const;
-  uint32_t next_generation(uint32_t index, uint32_t generation) const;
+  uint32_t advance(uint32_t index);  // the slot's next generation and its key
+  const Slot* find(uint32_t key) const;
   Resolved check(const Slot& slot, uint32_t key, uint32_t domain, uint64_t address, uint64_t length,
                  uint8_t access) const;
   Result<uint32_t> take_slot(Kind kind);
-  void release_slot(uint32_t index);
+  void end_slot(uint32_t index);  // the key dies, readers leave, the slot is free
   void wait_for_readers();
 
   Slot* slots_;
   uint64_t secret_[4];
-  mutable std::mutex mutex_;  // of the free list and the readers
+  mutable std::mutex mutex_;  // of the free list; not held while waiting for readers
   std::vector<uint32_t> free_;
   uint32_t untouched_ = 0;  // slots from here on were never used
+  std::mutex readers_mutex_;
   std::vector<Reader*> readers_;
-  uint32_t next_domain_ = 1;
-  std::atomic<uint64_t> regions_{0}, windows_{0}, bound_{0}, domains_{0};
+  std::atomic<uint32_t> next_domain_{1};
+  std::atomic<uint64_t> domains_{0};
 };
 
 class SoftProtectionDomain final : public ProtectionDomain {

@@ -60,7 +60,7 @@ class TxBatch {
   };
   Lane& lane_of(const Flow& flow);
   bool give_chunk(Lane& lane);
-  void drop_all();
+  TxSlot begin_train(Lane* lane, const Flow& flow, uint32_t udp_payload_bytes, TxShape shape);
 
   static constexpr unsigned kLanes = 8, kChunks = 32, kTrainsMax = 1024;
   static constexpr uint32_t kChunkBytes = 128 << 10;
