@@ -1,0 +1,212 @@
+// How commands of a host queue end: completions and the controller's answers, cancellation, the
+// death of the queue. Nothing the controller sends is trusted: an answer that fits no command in
+// flight closes the queue. On the reactor's thread.
+#include <cstring>
+
+#include "nvmf/host_queue.h"
+#include "nvmf/nvme.h"
+
+namespace nvmeof::nvmf {
+
+namespace {
+
+constexpr uint32_t kResponseBytes = kCqeBytes;
+constexpr std::array<uint8_t, kResponseBytes> kNoCqe{};
+
+}  // namespace
+
+void HostQueue::on_completion(const rdma::WorkCompletion& completion) {
+  if (state_ != HostQueueState::Live) return;  // the end gives everything back at once
+  if (completion.status != rdma::Status::Success) {
+    // A flushed request says only that something else failed.
+    const bool certain = completion.status != rdma::Status::FlushError;
+    begin_close(std::string("the queue pair failed: ") + rdma::to_string(completion.status),
+                certain);
+    return;
+  }
+  if (completion.receive) {
+    on_response(completion);
+    return;
+  }
+  const auto index = static_cast<uint16_t>(completion.wr_id);
+  Slot& slot = slots_[index];
+  switch (static_cast<Work>(completion.wr_id >> kWorkShift)) {
+    case Work::Send:
+      slot.send_pending = false;
+      release_if_over(index);
+      break;
+    case Work::Invalidate:
+      if (slot.key == Key::Invalidating) key_died(slot);
+      if (slot.command != nullptr) {
+        end_command(index);
+      } else {
+        release_if_over(index);
+      }
+      break;
+    case Work::Bind:
+      break;  // not signaled
+  }
+}
+
+// The slot of a command in flight; null when the controller answers anything else.
+HostQueue::Slot* HostQueue::slot_of(uint16_t cid) {
+  const uint32_t index = cid & ((1u << slot_bits_) - 1);
+  if (index >= slot_count_) return nullptr;
+  Slot& slot = slots_[index];
+  const bool in_flight = slot.used && slot.posted && !slot.answered;
+  return in_flight && cid == command_id(static_cast<uint16_t>(index)) ? &slot : nullptr;
+}
+
+void HostQueue::on_response(const rdma::WorkCompletion& completion) {
+  const auto receive = static_cast<uint16_t>(completion.wr_id);
+  reposts_.push_back(receive);
+  mark_dirty();
+  if (completion.byte_length != kResponseBytes) {
+    protocol_error("the controller sent a response of " + std::to_string(completion.byte_length) +
+                   " bytes instead of 16");
+    return;
+  }
+  const uint8_t* entry = memory_ + size_t{receive} * kResponseBytes;
+  const uint16_t cid = load16(entry + cqe::kCid);
+  Slot* slot = slot_of(cid);
+  if (slot == nullptr) {
+    protocol_error("the controller answered command " + std::to_string(cid) +
+                   ", which is not in flight (unknown, late or repeated)");
+    return;
+  }
+  if ((completion.flags & rdma::kWithInvalidate) != 0) {
+    if (!slot->keyed || completion.imm_or_rkey != slot->rkey) {
+      protocol_error("the answer to command " + std::to_string(cid) +
+                     " invalidated a key that is not the command's");
+      return;
+    }
+    // A key whose invalidation we posted is certainly dead when that completes.
+    if (slot->key == Key::Live || slot->key == Key::Dying) key_died(*slot);
+  }
+  slot->answered = true;
+  return_receive_bytes(*slot);
+  std::memcpy(slot->cqe.data(), entry, kResponseBytes);
+  const auto index = static_cast<uint16_t>(slot - slots_.data());
+  if (slot->key == Key::Live) kill_key(index);
+  if (slot->key != Key::None) return;
+  if (slot->command != nullptr) {
+    end_command(index);
+  } else {
+    release_if_over(index);
+  }
+}
+
+void HostQueue::protocol_error(std::string reason) {
+  HostShared::add(shared_->counters.protocol_errors, 1);
+  begin_close(std::move(reason));
+}
+
+void HostQueue::kill_key(uint16_t index) {
+  slots_[index].key = Key::Dying;
+  dying_.push_back(index);
+  mark_dirty();
+}
+
+void HostQueue::key_died(Slot& slot) {
+  slot.key = Key::None;
+  HostShared::add(shared_->counters.windows, ~0ull);
+}
+
+// The user's part is over: answered or cancelled, and no key of it lives.
+void HostQueue::end_command(uint16_t index) {
+  Slot& slot = slots_[index];
+  HostCommand* command = slot.command;
+  slot.command = nullptr;
+  const std::array<uint8_t, kResponseBytes> cqe = slot.cancelled ? kNoCqe : slot.cqe;
+  const Outcome outcome = slot.cancelled ? Outcome::Cancelled : Outcome::Ok;
+  release_if_over(index);
+  command->done(command, outcome, cqe.data());
+}
+
+void HostQueue::release_if_over(uint16_t index) {
+  Slot& slot = slots_[index];
+  const bool over = slot.used && slot.command == nullptr && slot.key == Key::None &&
+                    !slot.send_pending && (slot.answered || !slot.posted);
+  if (!over) return;
+  return_receive_bytes(slot);
+  if (slot.large_capsule != nullptr) large_free_.push_back(slot.large_capsule);
+  slot.large_capsule = nullptr;
+  slot.used = slot.posted = slot.answered = slot.cancelled = slot.exposed = slot.keyed = false;
+  slot.generation++;
+  free_.push_back(index);
+  HostShared::add(shared_->counters.slots, ~0ull);
+  if (waiting_head_ != nullptr) mark_dirty();
+}
+
+void HostQueue::return_receive_bytes(Slot& slot) {
+  if (slot.receive_bytes == 0) return;
+  shared_->receive_used -= slot.receive_bytes;
+  shared_->counters.receive_bytes.store(shared_->receive_used, std::memory_order_relaxed);
+  slot.receive_bytes = 0;
+  reads_in_flight_--;
+}
+
+// The queue pair is in ERR: nothing of it reaches memory any more.
+void HostQueue::end_all() {
+  ended_ = true;
+  for (uint16_t index = 0; index < slot_count_; index++) {
+    Slot& slot = slots_[index];
+    if (!slot.used) continue;
+    if (slot.key != Key::None) key_died(slot);
+    slot.send_pending = false;
+    slot.answered = true;
+    HostCommand* command = slot.command;
+    slot.command = nullptr;
+    const Outcome outcome = slot.cancelled ? Outcome::Cancelled : Outcome::QueueDied;
+    release_if_over(index);
+    if (command != nullptr) command->done(command, outcome, kNoCqe.data());
+  }
+  while (HostCommand* command = waiting_head_) {
+    waiting_head_ = command->next;
+    command->done(command, Outcome::QueueDied, kNoCqe.data());
+  }
+  waiting_tail_ = nullptr;
+}
+
+void HostQueue::cancel(uint64_t tag) {
+  if (state_ != HostQueueState::Connecting && state_ != HostQueueState::Live) return;
+  for (uint16_t index = 0; index < slot_count_; index++) {
+    const HostCommand* command = slots_[index].command;
+    if (command != nullptr && command->tag == tag) cancel_slot(index);
+  }
+  cancel_waiting(tag);
+}
+
+// The slot and its CID stay taken until the controller answers or the queue ends.
+void HostQueue::cancel_slot(uint16_t index) {
+  Slot& slot = slots_[index];
+  if (slot.cancelled || slot.answered) return;
+  slot.cancelled = true;
+  HostShared::add(shared_->counters.cancelled, 1);
+  if (slot.key == Key::Live) kill_key(index);
+  if (slot.key == Key::None && !slot.exposed) end_command(index);
+}
+
+void HostQueue::cancel_waiting(uint64_t tag) {
+  HostCommand* cancelled = nullptr;
+  HostCommand** link = &waiting_head_;
+  waiting_tail_ = nullptr;
+  while (HostCommand* command = *link) {
+    if (command->tag != tag) {
+      waiting_tail_ = command;
+      link = &command->next;
+      continue;
+    }
+    *link = command->next;
+    command->next = cancelled;
+    cancelled = command;
+  }
+  // Only now: `done` may submit to this queue.
+  while (HostCommand* command = cancelled) {
+    cancelled = command->next;
+    HostShared::add(shared_->counters.cancelled, 1);
+    command->done(command, Outcome::Cancelled, kNoCqe.data());
+  }
+}
+
+}  // namespace nvmeof::nvmf
