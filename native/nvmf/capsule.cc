@@ -21,10 +21,7 @@ Rejection parse_control(const uint8_t* sqe, uint32_t in_capsule, Transfer* trans
   *transfer = transfer_of(sqe);
   *block = {};
   // A command without data may leave its SGL undefined: nothing is read from it.
-  if (*transfer == Transfer::None) {
-    if (sqe[sqe::kSglType] != kSglKeyedInvalidate) return {};
-    return parse_sgl(sqe, false, 0, block);  // its key may still be invalidated
-  }
+  if (*transfer == Transfer::None) return {};
   return parse_sgl(sqe, *transfer == Transfer::FromHost, in_capsule, block);
 }
 
