@@ -55,6 +55,10 @@ class HostEngineImpl final : public HostEngine {
     if (HostQueue* found = find(queue)) found->cancel(tag);
   }
   void close(uint32_t queue) override;
+  uint8_t region_access() const override {
+    return shared_.memory_windows ? rdma::kLocalWrite | rdma::kWindowBind
+                                  : rdma::kLocalWrite | rdma::kRemoteRead | rdma::kRemoteWrite;
+  }
   rdma::ProtectionDomain* protection_domain() override { return pd_.get(); }
   uint32_t live_queues() const override { return static_cast<uint32_t>(by_id_.size()); }
   std::vector<rdma::CounterValue> counters() const override;

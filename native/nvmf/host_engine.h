@@ -72,9 +72,10 @@ class HostEngine : public reactor::Poller, public rdma::ConnectionHandler {
   // answers or the queue closes.
   virtual void cancel(uint32_t queue, uint64_t tag) = 0;
   virtual void close(uint32_t queue) = 0;
-  // The protection domain of the queues' association, for register_memory (with kWindowBind, and
-  // remote rights where there are no memory windows). Any thread.
+  // The protection domain of the queues' association, for register_memory. Any thread.
   virtual rdma::ProtectionDomain* protection_domain() = 0;
+  // Access rights for such a region: no remote ones where memory windows give them per command.
+  virtual uint8_t region_access() const = 0;  // any thread
 
   virtual uint32_t live_queues() const = 0;
   virtual std::vector<rdma::CounterValue> counters() const = 0;  // any thread
