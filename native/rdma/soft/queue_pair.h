@@ -16,6 +16,7 @@
 namespace nvmeof::rdma::soft {
 
 class Transport;
+class QueuePairList;
 
 class QueuePair final : public rdma::QueuePair {
  public:
@@ -62,6 +63,7 @@ class QueuePair final : public rdma::QueuePair {
  private:
   friend class Transport;
   friend class TimerHeap;
+  friend class QueuePairList;
   QueuePair(Transport& transport, uint32_t number, const QueuePairOptions& options);
   void apply(const QpAttributes& attributes);
 
@@ -83,10 +85,16 @@ class QueuePair final : public rdma::QueuePair {
   Responder responder_;
 
   // Transport's lists
-  QueuePair* run_next_ = nullptr;
-  QueuePair* run_previous_ = nullptr;
-  bool scheduled_ = false;
-  bool wants_read_window_ = false;
+  struct Link {
+    QueuePair* next = nullptr;
+    QueuePair* previous = nullptr;
+    bool linked = false;
+  };
+  Link run_;     // has work
+  Link window_;  // waits for room in the receive window
+  Link events_;  // has something to tell
+  QueuePair* reply_next_ = nullptr;
+  bool replying_ = false;
   bool established_ = false, tell_established_ = false, tell_error_ = false;
   uint32_t heap_index_ = ~0u;
   TimeNs heap_key_ = reactor::kNever;

@@ -30,79 +30,81 @@ class Requester {
   Requester(QueuePair& qp, const QueuePairOptions& options);
 
   Result<void> post(std::span<const SendWorkRequest> requests);
-  bool probe();  // false: no room, or something is outstanding anyway
+  bool probe();  // false: something is outstanding anyway
   void set_attributes(const QpAttributes& attributes);
   void reset();
   uint32_t count() const { return queue_.count(); }
 
   // ---- requester.cc: packets out
-  bool runnable() const;
-  // Builds at most `budget` packets; returns how many. runnable() says whether more could leave.
-  uint32_t run(TxBatch& batch, uint32_t budget, TimeNs now);
+  // Builds at most `budget` packets; returns how many. Fewer than `budget`: it is stuck until
+  // something is posted, arrives or falls due. `alone`: no other queue pair has work.
+  uint32_t run(TxBatch& batch, uint32_t budget, bool alone, TimeNs now);
 
   // ---- completer.cc: answers in
-  void on_acknowledge(uint32_t psn, uint8_t syndrome, TimeNs now);
+  void on_acknowledge(const Packet& packet, TimeNs now);
   void on_read_response(const Packet& packet, TimeNs now);
   void on_timer(TimeNs now);
   TimeNs deadline() const { return ack_deadline_ < rnr_until_ ? ack_deadline_ : rnr_until_; }
-  // Everything posted completes: the oldest with `status` (FlushError: like the rest).
+  // Everything posted completes: the oldest with `status`, the rest with FlushError.
   void flush(Status status);
   bool outstanding() const { return una_ < high_; }
   bool is_outstanding(uint32_t psn) const;
-  void read_window_freed() { waits_for_read_window_ = false; }
-  uint32_t send_window() const { return send_window_; }
-  uint32_t retries_left() const { return retries_left_; }
+  uint32_t send_window_packets() const { return window_; }
 
  private:
-  friend class QueuePair;
   enum class Step : uint8_t { Sent, Advanced, Blocked };
 
   Result<void> check(const SendWorkRequest& request, uint64_t& length) const;
   void append(const SendWorkRequest& request, uint64_t length);
-  void assign_sequences(SendEntry& entry);
   Step step(TxBatch& batch, TimeNs now);
   Step step_local(SendEntry& entry);
   Step step_message(SendEntry& entry, TxBatch& batch, TimeNs now);
   Step step_read(SendEntry& entry, TxBatch& batch, TimeNs now);
   bool may_start(const SendEntry& entry) const;
-  bool wants_ack(const SendEntry& entry, bool last, uint32_t bytes) const;
+  bool wants_ack(const SendEntry& entry, bool last) const;
   void sent(uint64_t next, TimeNs now);
-  void fail_entry(SendEntry& entry, Status status);
-  TxShape shape() const;
-  // Gathers message bytes [offset, offset + bytes) into `to`; false: an lkey does not allow it.
-  bool gather(uint32_t index, uint64_t offset, uint32_t bytes, uint8_t* to) const;
-  bool scatter(uint32_t index, uint64_t offset, const uint8_t* from, uint32_t bytes) const;
+  Step fail_entry(SendEntry& entry, Status status);
+  bool sources_allowed(uint32_t index, uint64_t offset, uint32_t bytes, uint8_t access) const;
+  void gather(uint32_t index, uint64_t offset, uint32_t bytes, uint8_t* to) const;
+  // The sequence after the last of the READ REQUEST that `sequence` belongs to.
+  uint64_t chunk_end(const SendEntry& entry, uint64_t sequence) const;
+  // SEND and WRITE packets that are on their way.
+  uint64_t packets_in_flight() const { return nxt_ - una_ - read_packets_; }
 
   bool acknowledge_before(uint64_t sequence, TimeNs now);
   void complete_ready();
-  void progress(TimeNs now);
-  void go_back(uint64_t sequence);
+  void progress(uint64_t packets, TimeNs now);
+  void go_back(TimeNs now);
   bool use_retry();
   void shrink_window();
-  void lost(uint64_t sequence, TimeNs now);
-  SendEntry* entry_of(uint64_t sequence, uint32_t& index);
+  void on_sequence_error(TimeNs now);
+  void on_implied_nak(TimeNs now);
+  void on_not_ready(uint8_t code, TimeNs now);
+  bool scatter(uint32_t index, uint64_t offset, const uint8_t* from, uint32_t bytes) const;
   void complete(const SendEntry& entry, Status status);
   void restart_ack_timer(TimeNs now);
   void release_reads();
 
   QueuePair& qp_;
-  SendQueue queue_;
+  mutable SendQueue queue_;
   uint64_t una_ = 0, nxt_ = 0, high_ = 0;
   uint64_t asked_ack_ = 0;     // the last sequence sent with AckReq
-  uint64_t recovery_of_ = 0;   // the sequence that the last go-back began at
+  uint64_t recovery_of_ = 0;   // where the last go-back for a NAK began; 0: none since a timeout
   uint64_t recovery_end_ = 0;  // it is over when everything before this was sent again
-  uint64_t bytes_acked_ = 0;   // since the window last grew
+  uint64_t implied_of_ = 0;    // the same for a NAK implied by an answer that came too early
   TimeNs ack_deadline_ = reactor::kNever;
   TimeNs rnr_until_ = reactor::kNever;
-  TimeNs timeout_ = 0;        // 0: none
-  uint32_t send_window_ = 0;  // bytes of SEND and WRITE on their way
-  uint32_t read_bytes_ = 0;   // asked for and not here: our part of the transport's window
-  uint32_t reads_ = 0;        // READ REQUESTs outstanding
+  TimeNs timeout_ = 0;          // 0: none
+  uint32_t window_ = 0;         // how many SEND and WRITE packets may be on their way
+  uint32_t window_credit_ = 0;  // acknowledged packets towards the next step of growth
+  uint64_t read_packets_ = 0;   // PSNs in [una_, nxt_) that belong to READs
+  uint32_t read_bytes_ = 0;     // our part of the transport's receive window
+  uint32_t reads_ = 0;          // READ REQUESTs outstanding
   uint8_t max_reads_ = 0;
   uint8_t retry_count_ = 0, retries_left_ = 0;
   uint8_t rnr_retry_ = 0, rnr_left_ = 0;
-  bool waits_for_read_window_ = false;
-  bool recovering_ = false;
+  bool slow_start_ = true;  // no loss so far: the window doubles per round trip
+  TxShape shape_ = TxShape::Train;
 };
 
 }  // namespace nvmeof::rdma::soft

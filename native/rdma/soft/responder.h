@@ -25,61 +25,68 @@ class Responder {
   void set_attributes(const QpAttributes& attributes);
   void reset();
 
-  void on_request(const Packet& packet, TimeNs now);
-  bool runnable() const { return active_reads_ != 0 || reply_ != Reply::None; }
-  uint32_t run(TxBatch& batch, uint32_t budget, TimeNs now);
-  // All receives complete with FlushError, the one in progress with `status`. READ responses still
-  // owed leave only when a NAK that ends the queue pair follows them.
+  void on_request(const Packet& packet);
+  // READ responses that are owed; at most `budget` packets. Fewer: no more are owed.
+  uint32_t run(TxBatch& batch, uint32_t budget, bool alone);
+  // The acknowledgement or NAK that is owed; never before the READ responses that precede it.
+  bool owes_reply() const { return reply_ != Reply::None && active_reads_ == 0; }
+  void emit_reply(TxBatch& batch, bool alone);
+  // All receives complete with FlushError, the one in progress with `status`.
   void flush(Status status);
+  void flush_receives();  // those that wait; of a shared queue none
 
  private:
-  // What is owed besides READ responses; the later replaces the earlier, a NAK replaces an ACK.
-  enum class Reply : uint8_t { None, Ack, Nak };
+  // What is owed besides READ responses; a later one replaces an earlier one.
+  enum class Reply : uint8_t { None, Ack, Nak, FatalNak };
   // The message that is being received.
   enum class Message : uint8_t { None, Send, Write };
 
+  // A READ that was accepted: kept after it was answered, until its place is needed, so that it can
+  // be answered again.
   struct Read {
-    uint64_t first, last;  // sequences of the original request
-    uint64_t address;
-    uint64_t next, end;  // sequences still to answer: [next, end)
-    uint64_t base;       // sequence that `begin` belongs to: where this answer started
-    uint64_t begin;      // address of the answer's first byte
-    uint32_t length;     // of the original
-    uint32_t rkey;
-    uint32_t answer_length;
-    uint32_t msn;
-    bool answering;
+    uint64_t first = 0, last = 0;  // sequences of the request's answer
+    uint64_t address = 0;
+    uint32_t length = 0;
+    uint32_t rkey = 0;
+    uint32_t msn = 0;
+    uint32_t answer_length = 0;   // this answer: `answer_length` bytes at `answer_address`,
+    uint64_t answer_address = 0;  // in packets [answer_first, answer_end)
+    uint64_t answer_first = 0, answer_end = 0;
+    uint64_t next = 0;  // the packet to send next
+    bool answering = false;
+    bool repeated = false;
+    bool valid = false;
   };
 
   void on_duplicate(const Packet& packet, uint64_t sequence);
-  void execute(const Packet& packet);
-  bool check_order(const OpcodeRow& row) const;
+  void on_repeated_read(const Packet& packet, uint64_t sequence);
   void on_send(const Packet& packet);
   void on_write(const Packet& packet);
   void on_read(const Packet& packet);
-  bool begin_receive();
-  Status scatter(const Packet& packet);
-  bool invalidate_for(const Packet& packet);
-  void complete_receive(Status status, Opcode opcode, uint8_t flags, uint32_t imm_or_rkey,
-                        uint32_t bytes);
-  void accept(const Packet& packet, uint64_t packets);
-  void owe_ack();
-  void nak_sequence();
-  void nak_not_ready();
-  void fail(NakCode code, Status receive_status);
-  Read* find_read(uint64_t sequence);
-  bool emit_read(Read& read, TxBatch& batch);
-  void emit_reply(TxBatch& batch);
+  bool right_order(const OpcodeRow& row) const;
+  bool right_payload(const Packet& packet) const;
+  bool take_receive();
+  bool scatter(const uint8_t* from, uint32_t bytes);
+  void complete_receive(Status status, const OpcodeRow* row, uint32_t imm_or_rkey);
+  void accept(const Packet& packet);
+  void owe(Reply reply, uint8_t syndrome, uint64_t sequence);
+  void not_ready();
+  void fail(NakCode code, const char* reason, Status receive_status);
+  void fail_at(uint64_t sequence, NakCode code, const char* reason, Status receive_status);
+  void answer(Read& read, uint64_t first, uint64_t address, uint32_t length, bool repeated);
+  bool emit_response(Read& read, TxBatch& batch, TxShape shape);
 
   QueuePair& qp_;
-  ReceiveRing queue_;  // empty with a shared receive queue
+  ReceiveRing queue_;  // not used with a shared receive queue
   uint64_t expected_ = 0;
   uint32_t msn_ = 0;
 
   Reply reply_ = Reply::None;
   uint8_t reply_syndrome_ = 0;
   uint64_t reply_sequence_ = 0;
-  bool quiet_ = false;  // a NAK went out: say nothing of later packets until the missing one comes
+  bool quiet_ =
+      false;  // a NAK is out: nothing is said of later packets until the missing one comes
+  bool failing_ = false;  // flush() keeps what must still leave before the last NAK
   uint8_t rnr_timer_ = kShortRnrTimer;
 
   Message message_ = Message::None;
@@ -88,13 +95,13 @@ class Responder {
   uint64_t receive_wr_id_ = 0;
   uint32_t received_ = 0;  // bytes of the message so far
   uint32_t sge_index_ = 0, sge_offset_ = 0;
-  uint64_t write_address_ = 0;
+  uint64_t write_address_ = 0;  // of the next packet
   uint32_t write_rkey_ = 0;
-  uint32_t write_length_ = 0;
+  uint32_t write_left_ = 0;
   std::vector<Sge> receive_sge_list_;
 
   uint8_t max_reads_ = 0;
-  uint32_t read_index_ = 0;  // where the next READ is noted
+  uint64_t reads_accepted_ = 0;  // reads_[n % max_reads_]: in PSN order
   uint32_t active_reads_ = 0;
   std::vector<Read> reads_;
 };

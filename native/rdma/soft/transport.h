@@ -13,6 +13,7 @@
 #include "rdma/soft/link.h"
 #include "rdma/soft/memory.h"
 #include "rdma/soft/queue_pair.h"
+#include "rdma/soft/queue_pair_list.h"
 #include "rdma/soft/timer_heap.h"
 #include "rdma/soft/tx_batch.h"
 
@@ -95,7 +96,11 @@ class Transport {
   // Due timers, then packets of whoever has work, then flush. Returns how many packets left.
   uint32_t transmit(TimeNs now);
   // When transmit() must run although nothing arrived; 0: at once, there is work.
-  TimeNs next_deadline() const { return run_head_ || events_pending_ ? 0 : timers_.next(); }
+  TimeNs next_deadline() const {
+    const bool work =
+        !running_.empty() || !telling_.empty() || (window_freed_ && !waiting_.empty());
+    return work ? 0 : timers_.next();
+  }
 
   // An ICMP port-unreachable quoted a packet of ours to `destination_qpn` at `address`. If `psn` is
   // really outstanding, the queue pair fails at once; anything else is forged or late and ignored.
@@ -105,20 +110,20 @@ class Transport {
   const TransportConfig& config() const { return config_; }
   const TransportCounters& counters() const { return counters_; }
   const TxCounters& tx_counters() const { return batch_.counters(); }
-  size_t queue_pairs() const { return by_number_.size() - free_slots_; }
+  size_t queue_pairs() const { return queue_pairs_; }
   uint32_t read_bytes_outstanding() const { return read_bytes_; }
   uint32_t random24();  // first PSNs
 
   // ---- For queue pairs
   KeyTable& keys() { return keys_; }
   TransportCounters& count() { return counters_; }
-  void schedule(QueuePair& qp);
+  void schedule(QueuePair& qp) { running_.push(qp); }
   void set_timer(QueuePair& qp) { timers_.set(qp, qp.requester().deadline()); }
   // READ bytes this chunk may have; false: none now, the queue pair is scheduled when there are.
   bool take_read_window(QueuePair& qp, uint32_t bytes);
   void give_read_window(uint32_t bytes);
-  uint32_t read_chunk(uint32_t mtu) const;  // bytes of one READ REQUEST, at most
-  void tell(QueuePair& qp);                 // events are due
+  uint32_t read_chunk(uint32_t mtu) const;         // bytes of one READ REQUEST, at most
+  void tell(QueuePair& qp) { telling_.push(qp); }  // events are due
 
  private:
   friend class QueuePair;
@@ -130,11 +135,12 @@ class Transport {
   QueuePair* find(uint32_t number) const;
   uint32_t new_number();
   void insert(QueuePair& qp);
+  void place(const Slot& slot);
   void remove(QueuePair& qp);
-  void rehash(size_t capacity);
-  void unschedule(QueuePair& qp);
-  void deliver(QueuePair& qp, const Packet& packet, const Arrival& arrival, TimeNs now);
+  void forget(QueuePair& qp);  // its timers, its turn, its events
+  void deliver(QueuePair& qp, const Packet& packet, TimeNs now);
   void receive_ud(const Packet& packet, const Arrival& arrival, TimeNs now);
+  void expire(TimeNs now);
   void deliver_events();
   uint64_t random();
 
@@ -150,15 +156,15 @@ class Transport {
   uint32_t ud_psn_;
 
   std::vector<Slot> by_number_;  // open addressing, a power of two
-  size_t free_slots_ = 0;
+  size_t queue_pairs_ = 0;
   std::vector<uint32_t> released_;  // numbers given back lately: not to be reused yet
   size_t released_next_ = 0;
 
-  QueuePair* run_head_ = nullptr;
-  QueuePair* run_tail_ = nullptr;
-  bool events_pending_ = false;
+  QueuePairList running_;  // have work
+  QueuePairList waiting_;  // for room in the receive window
+  QueuePairList telling_;  // events are due
   uint32_t read_bytes_ = 0;
-  uint32_t read_waiters_ = 0;
+  bool window_freed_ = false;
 };
 
 }  // namespace nvmeof::rdma::soft

@@ -28,6 +28,7 @@ struct SendEntry {
   uint8_t num_sge;
   uint8_t access;  // bind only
   bool started;    // its sequences are set
+  bool executed;   // a local operation that was carried out: not again after a go-back
   bool internal;   // a probe: no completion
   Status error;    // why it cannot be sent; reported when everything before it is complete
 };

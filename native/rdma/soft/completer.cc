@@ -1,0 +1,299 @@
+// Answers in: acknowledgements, READ responses and timeouts become completions or a go-back.
+// PROTOCOL 3.1. Reactor's thread. A go-back always starts at the oldest unacknowledged packet.
+#include <algorithm>
+
+#include "rdma/soft/requester.h"
+#include "rdma/soft/transport.h"
+
+namespace nvmeof::rdma::soft {
+
+namespace {
+
+struct NakMeaning {
+  Status status;
+  const char* reason;
+};
+constexpr NakMeaning kNakMeanings[] = {
+    {Status::GeneralError, ""},  // PSN sequence error: not the end of anything
+    {Status::RemoteInvalidRequest, "the peer answered: invalid request"},
+    {Status::RemoteAccessError, "the peer answered: remote access error"},
+    {Status::RemoteOperationError, "the peer answered: remote operational error"},
+};
+
+constexpr uint32_t kWindowPacketsMin = 2;
+
+}  // namespace
+
+bool Requester::is_outstanding(uint32_t psn) const {
+  const uint64_t sequence = expand(psn, una_);
+  return sequence >= una_ && sequence < high_;
+}
+
+// ---- Acknowledgements
+
+void Requester::on_acknowledge(const Packet& packet, TimeNs now) {
+  TransportCounters& count = qp_.transport().count();
+  const uint64_t sequence = expand(packet.psn, una_);
+  if (sequence < una_ || sequence >= high_) {
+    count.stale_acks++;
+    return;
+  }
+  const uint8_t code = aeth_code(packet.aeth.syndrome);
+  switch (aeth_type(packet.aeth.syndrome)) {
+    case AethType::Ack:
+      count.acks_received++;
+      acknowledge_before(sequence + 1, now);
+      break;
+    case AethType::RnrNak:
+      count.rnr_received++;
+      if (acknowledge_before(sequence, now)) on_not_ready(code, now);
+      break;
+    case AethType::Nak:
+      count.naks_received++;
+      if (code >= std::size(kNakMeanings)) {
+        count.unexpected_response++;
+        return;
+      }
+      if (!acknowledge_before(sequence, now)) break;
+      if (code == 0)
+        on_sequence_error(now);
+      else
+        qp_.enter_error(kNakMeanings[code].reason, kNakMeanings[code].status, Status::FlushError);
+      break;
+    case AethType::Reserved:
+      count.unexpected_response++;
+      return;
+  }
+  qp_.transport().schedule(qp_);
+}
+
+// Everything before `sequence` has arrived, except READs: their responses are their only
+// acknowledgement. False when a READ before it is not complete (its responses are lost and are
+// asked for again), or when the queue pair failed.
+bool Requester::acknowledge_before(uint64_t sequence, TimeNs now) {
+  uint64_t reached = sequence;
+  for (uint32_t i = queue_.head; i != queue_.tail; i++) {
+    const SendEntry& entry = queue_.at(i);
+    if (!entry.started || entry.first >= sequence) break;
+    if (entry.opcode == Opcode::RdmaRead && entry.last >= una_) {
+      reached = std::max(una_, entry.first);
+      break;
+    }
+  }
+  if (reached > una_) {
+    const uint64_t packets = reached - una_;
+    una_ = reached;
+    nxt_ = std::max(nxt_, una_);
+    progress(packets, now);
+    complete_ready();
+    if (qp_.state() == State::Err) return false;
+  }
+  if (reached == sequence) return true;
+  on_implied_nak(now);
+  return false;
+}
+
+// Pops what is complete, in order. The cursor never stays behind.
+void Requester::complete_ready() {
+  while (queue_.head != queue_.tail) {
+    const SendEntry& entry = queue_.at(queue_.head);
+    if (entry.error != Status::Success) {
+      const Status status = entry.error;
+      qp_.enter_error("a work request failed locally", status, Status::FlushError);
+      return;
+    }
+    const bool local = entry.started && entry.last < entry.first;
+    if (!entry.started || (local ? !entry.executed : entry.last >= una_)) break;
+    const SendEntry done = entry;
+    if (queue_.cursor == queue_.head) queue_.cursor++;
+    queue_.head++;
+    if (!done.internal && (done.flags & kSignaled) != 0) complete(done, Status::Success);
+    if (qp_.state() == State::Err) return;
+  }
+}
+
+void Requester::complete(const SendEntry& entry, Status status) {
+  WorkCompletion completion{};
+  completion.wr_id = entry.wr_id;
+  completion.status = status;
+  completion.opcode = entry.opcode;
+  completion.byte_length = static_cast<uint32_t>(entry.length);
+  qp_.push(qp_.send_cq(), completion);
+}
+
+void Requester::progress(uint64_t packets, TimeNs now) {
+  retries_left_ = retry_count_;
+  rnr_left_ = rnr_retry_;
+  restart_ack_timer(now);
+  const uint32_t most = qp_.transport().config().send_window_bytes_max / qp_.mtu();
+  window_credit_ += static_cast<uint32_t>(packets);
+  if (slow_start_) {
+    window_ += window_credit_;
+    window_credit_ = 0;
+  } else if (window_credit_ >= window_) {
+    window_credit_ -= window_;
+    window_++;
+  }
+  window_ = std::min(window_, std::max(most, kWindowPacketsMin));
+}
+
+void Requester::restart_ack_timer(TimeNs now) {
+  if (una_ == high_ || timeout_ == 0) {
+    ack_deadline_ = reactor::kNever;
+    return;
+  }
+  ack_deadline_ = now + timeout_;
+  qp_.transport().set_timer(qp_);
+}
+
+// ---- READ responses
+
+void Requester::on_read_response(const Packet& packet, TimeNs now) {
+  TransportCounters& count = qp_.transport().count();
+  const uint64_t sequence = expand(packet.psn, una_);
+  if (sequence < una_ || sequence >= high_) {
+    count.stale_acks++;
+    return;
+  }
+  if (sequence > una_ && !acknowledge_before(sequence, now)) {
+    qp_.transport().schedule(qp_);
+    return;
+  }
+  const SendEntry& entry = queue_.at(queue_.head);
+  const auto bad = [&](const char* reason) {
+    count.unexpected_response++;
+    qp_.enter_error(reason, Status::BadResponseError, Status::FlushError);
+  };
+  if (entry.opcode != Opcode::RdmaRead || sequence < entry.first || sequence > entry.last)
+    return bad("READ response to a request that is none");
+  const uint64_t offset = (sequence - entry.first) * qp_.mtu();
+  const uint64_t bytes = std::min<uint64_t>(qp_.mtu(), entry.length - offset);
+  const bool ends = sequence + 1 == chunk_end(entry, sequence);
+  // Whether it says first or middle does not matter: a repeated answer may begin with either.
+  if (packet.payload_length != bytes) return bad("READ response of the wrong length");
+  if (packet.row->has(kEnds) != ends) return bad("READ response out of its order");
+  if (!scatter(queue_.head, offset, packet.payload, packet.payload_length)) {
+    qp_.enter_error("the buffer of an RDMA READ is not registered", Status::LocalProtectionError,
+                    Status::FlushError);
+    return;
+  }
+  if (sequence < nxt_) {  // else it answers a request from before a go-back
+    read_bytes_ -= static_cast<uint32_t>(bytes);
+    read_packets_--;
+    qp_.transport().give_read_window(static_cast<uint32_t>(bytes));
+    if (ends) reads_--;
+  }
+  una_ = sequence + 1;
+  nxt_ = std::max(nxt_, una_);
+  progress(1, now);
+  complete_ready();
+  qp_.transport().schedule(qp_);
+}
+
+void Requester::release_reads() {
+  qp_.transport().give_read_window(read_bytes_);
+  read_bytes_ = 0;
+  read_packets_ = 0;
+  reads_ = 0;
+}
+
+// ---- Loss
+
+void Requester::go_back(TimeNs now) {
+  release_reads();
+  recovery_end_ = high_;
+  nxt_ = una_;
+  asked_ack_ = una_ - 1;
+  queue_.cursor = queue_.head;
+  qp_.transport().count().retransmits++;
+  restart_ack_timer(now);
+  qp_.transport().schedule(qp_);
+}
+
+bool Requester::use_retry() {
+  if (qp_.transport().config().unlimited_retries) return true;
+  if (retries_left_ == 0) {
+    qp_.transport().count().retry_exceeded++;
+    qp_.enter_error("the peer does not answer: retries exceeded", Status::RetryExceeded,
+                    Status::FlushError);
+    return false;
+  }
+  retries_left_--;
+  return true;
+}
+
+void Requester::shrink_window() {
+  window_ = std::max(window_ / 2, kWindowPacketsMin);
+  window_credit_ = 0;
+  slow_start_ = false;
+}
+
+// NAK: the peer misses `una_`. A second one for the same packet, while the answer to the first is
+// still leaving, is an echo.
+void Requester::on_sequence_error(TimeNs now) {
+  if (rnr_until_ != reactor::kNever) return;
+  if (recovery_of_ == una_ && nxt_ < recovery_end_) return;
+  if (!use_retry()) return;
+  shrink_window();
+  go_back(now);
+  recovery_of_ = una_;
+}
+
+// An answer to a later request came, but not all of the READ at `una_`. Once per packet: what is
+// lost again then costs a timeout, because old answers may still be on their way.
+void Requester::on_implied_nak(TimeNs now) {
+  if (implied_of_ == una_ || rnr_until_ != reactor::kNever) return;
+  qp_.transport().count().implied_naks++;
+  if (!use_retry()) return;
+  shrink_window();
+  go_back(now);
+  implied_of_ = una_;
+}
+
+void Requester::on_not_ready(uint8_t code, TimeNs now) {
+  if (rnr_until_ != reactor::kNever) return;
+  if (rnr_retry_ != 7) {
+    if (rnr_left_ == 0) {
+      qp_.enter_error("the peer has no receive posted: RNR retries exceeded",
+                      Status::RnrRetryExceeded, Status::FlushError);
+      return;
+    }
+    rnr_left_--;
+  }
+  go_back(now);
+  ack_deadline_ = reactor::kNever;
+  rnr_until_ = now + rnr_timer_ns(code);
+  qp_.transport().set_timer(qp_);
+}
+
+void Requester::on_timer(TimeNs now) {
+  if (rnr_until_ <= now) {
+    rnr_until_ = reactor::kNever;
+    qp_.transport().schedule(qp_);
+  }
+  if (ack_deadline_ <= now) {
+    ack_deadline_ = reactor::kNever;
+    if (outstanding()) {
+      qp_.transport().count().timeouts++;
+      if (!use_retry()) return;
+      shrink_window();
+      go_back(now);
+      recovery_of_ = implied_of_ = 0;
+    }
+  }
+  if (deadline() != reactor::kNever) qp_.transport().set_timer(qp_);
+}
+
+void Requester::flush(Status status) {
+  release_reads();
+  ack_deadline_ = rnr_until_ = reactor::kNever;
+  una_ = nxt_ = high_;
+  while (queue_.head != queue_.tail) {
+    const SendEntry entry = queue_.at(queue_.head++);
+    if (!entry.internal) complete(entry, status);
+    status = Status::FlushError;
+  }
+  queue_.cursor = queue_.head;
+}
+
+}  // namespace nvmeof::rdma::soft

@@ -1,0 +1,107 @@
+// State moves, posting and errors of a queue pair. Reactor's thread.
+#include "rdma/soft/queue_pair.h"
+
+#include "rdma/soft/transport.h"
+
+namespace nvmeof::rdma::soft {
+
+QueuePair::QueuePair(Transport& transport, uint32_t number, const QueuePairOptions& options)
+    : transport_(transport),
+      number_(number),
+      domain_(static_cast<SoftProtectionDomain*>(options.pd)->id()),
+      send_cq_(static_cast<CompletionQueue*>(options.send_cq)),
+      receive_cq_(static_cast<CompletionQueue*>(options.receive_cq)),
+      srq_(static_cast<SharedReceiveQueue*>(options.srq)),
+      context_(options.context),
+      requester_(*this, options),
+      responder_(*this, options) {}
+
+QueuePair::~QueuePair() {
+  requester_.reset();
+  transport_.remove(*this);
+}
+
+Result<void> QueuePair::modify(const QpAttributes& attributes) {
+  Result<void> checked = check_move(state_, attributes);
+  if (!checked) return checked.error();
+  if (attributes.state == State::Err) {
+    to_error();
+    return {};
+  }
+  if (attributes.state == State::Reset) {
+    requester_.reset();
+    responder_.reset();
+    transport_.forget(*this);
+    error_reason_ = nullptr;
+    established_ = false;
+  }
+  apply(attributes);
+  state_ = attributes.state;
+  if (state_ == State::Rts) transport_.schedule(*this);
+  return {};
+}
+
+void QueuePair::apply(const QpAttributes& attributes) {
+  if ((attributes.mask & kAccessFlags) != 0) access_ = attributes.access;
+  if ((attributes.mask & kAddressVector) != 0) flow_ = attributes.flow;
+  if ((attributes.mask & kPathMtu) != 0) mtu_ = attributes.path_mtu;
+  if ((attributes.mask & kDestinationQpn) != 0) destination_qpn_ = attributes.destination_qpn;
+  requester_.set_attributes(attributes);
+  responder_.set_attributes(attributes);
+}
+
+Result<void> QueuePair::post_send(std::span<const SendWorkRequest> requests) {
+  if (state_ != State::Rts && state_ != State::Sqd && state_ != State::Err)
+    return Error{EINVAL, std::string("post_send: the queue pair is in ") + to_string(state_)};
+  Result<void> posted = requester_.post(requests);
+  if (state_ == State::Err)
+    requester_.flush(Status::FlushError);
+  else
+    transport_.schedule(*this);
+  return posted;
+}
+
+Result<void> QueuePair::post_receive(std::span<const ReceiveWorkRequest> requests) {
+  if (srq_ != nullptr)
+    return Error{EINVAL, "post_receive: the queue pair takes from a shared receive queue"};
+  if (state_ == State::Reset) return Error{EINVAL, "post_receive: the queue pair is in RESET"};
+  Result<void> posted = responder_.post(requests);
+  if (state_ == State::Err) responder_.flush_receives();
+  return posted;
+}
+
+void QueuePair::to_error() {
+  if (state_ == State::Err || state_ == State::Reset) return;
+  state_ = State::Err;
+  error_reason_ = "moved to ERR";
+  requester_.flush(Status::FlushError);
+  responder_.flush(Status::FlushError);
+}
+
+void QueuePair::enter_error(const char* reason, Status send_status, Status receive_status) {
+  if (state_ == State::Err) return;
+  state_ = State::Err;
+  error_reason_ = reason;
+  transport_.count().qp_errors++;
+  requester_.flush(send_status);
+  responder_.flush(receive_status);
+  tell_error_ = true;
+  transport_.tell(*this);
+}
+
+void QueuePair::push(CompletionQueue& cq, WorkCompletion& completion) {
+  completion.qp_num = number_;
+  completion.qp_context = context_;
+  if (cq.push(completion)) return;
+  transport_.count().cq_overflows++;
+  enter_error("a completion queue overflowed", Status::FlushError, Status::FlushError);
+}
+
+bool QueuePair::probe() {
+  if (state_ != State::Rts || !requester_.probe()) return false;
+  transport_.count().probes++;
+  transport_.schedule(*this);
+  return true;
+}
+
+}  // namespace nvmeof::rdma::soft
