@@ -218,14 +218,15 @@ IcrcVerdict IcrcReceiver::check(const Arrival& arrival, uint16_t expected_id) {
                             : icrc_seed_v6(base, arrival.length)) ^
                         kMaskedByte[arrival.bytes[kBthMaskedAt]];
   const uint32_t covered = arrival.length - kIcrcBytes;
-  const uint32_t difference = crc(seed, arrival.bytes, covered) ^ get32le(arrival.bytes + covered);
+  const uint32_t wire = get32le(arrival.bytes + covered);
+  const uint32_t difference = crc(seed, arrival.bytes, covered) ^ wire;
   if (difference == 0) {
     verdict.good = true;
     return verdict;
   }
   if (!v4) return verdict;
   if (arrival.ip_id >= 0) {  // all is known but the flags
-    verdict.good = difference == kV4DontFragment;
+    verdict.good = crc(seed ^ kV4DontFragment, arrival.bytes, covered) == wire;
     verdict.dont_fragment = !verdict.good;
     return verdict;
   }
