@@ -1,0 +1,37 @@
+/**
+ * The initiator as a library: `import { connect, discover } from 'nvmeof/initiator'`. Everything a user needs is
+ * exported here; what is not exported may change.
+ */
+export { connect } from './connect.ts';
+export { discover } from './discovery.ts';
+export type { DiscoveredPath, DiscoveryLog } from './discovery.ts';
+export type { ConnectOptions, DiscoverOptions, TransportOptions } from './options.ts';
+export { Controller } from './controller.ts';
+export type {
+  ControllerBenchOptions,
+  ControllerEvents,
+  ControllerState,
+  QueueInfo,
+} from './controller.ts';
+export { Namespace } from './namespace.ts';
+export type { IoOptions, ReadOptions, WriteOptions, WriteZeroesOptions } from './namespace.ts';
+export type { NamespaceChange } from './namespace-set.ts';
+export type { NamespaceFacts, NamespaceIds, SkippedNamespace } from './namespace-scan.ts';
+export type { AsyncEvent } from './async-events.ts';
+export type { BlockRange } from './transfers.ts';
+export type { RegisteredBuffer } from './buffers.ts';
+export type { GetFeatureFields, LogPageFields } from './admin.ts';
+export type { CommandResult } from './queue.ts';
+export type { BenchResult, BenchSide } from '../native/index.ts';
+export type { IdentifyController, IdentifyNamespace } from '../native/wire/identify.ts';
+export type { StatusName } from '../native/wire/status.ts';
+export { NvmeofError, NvmeStatusError } from '../native/common/errors.ts';
+export {
+  ArgumentError,
+  CommandAbortedError,
+  CommandTimeoutError,
+  ConnectError,
+  DisconnectedError,
+  ProtocolError,
+} from './errors.ts';
+export type { ConnectReason } from './errors.ts';

@@ -1,0 +1,301 @@
+/**
+ * One connected queue of a controller: commands go in, completions come out, each exactly once. Knows the door's
+ * events and nothing of what the commands mean. A command that is aborted or runs out of time rejects at once; its
+ * memory is free when native has said the last word (`released`). Runs on the JavaScript thread.
+ */
+import { NvmeStatusError } from '../native/common/errors.ts';
+import type { Clock, Timer } from '../native/common/clock.ts';
+import type { ConnectOptions, DeviceId, Door, QueueId, Tag } from '../native/index.ts';
+import type { QueueEvent, Runtime } from '../native/runtime.ts';
+import { Cqe, CqeStatus } from '../native/wire/cqe.ts';
+import type { RegisteredMemory } from './buffers.ts';
+import { CommandAbortedError, CommandTimeoutError, DisconnectedError } from './errors.ts';
+
+/** What a command carries: nothing, bytes to send, room to receive, or a part of registered memory. */
+export type CommandData =
+  | { readonly kind: 'none' }
+  | { readonly kind: 'send'; readonly bytes: Uint8Array }
+  | { readonly kind: 'receive'; readonly length: number }
+  | {
+      readonly kind: 'registered';
+      readonly direction: 'toController' | 'toHost';
+      readonly memory: RegisteredMemory;
+      readonly offset: number;
+      readonly length: number;
+    };
+
+export interface CommandRequest {
+  /** In the specification's words, for errors: "Read", "Identify Controller". */
+  readonly name: string;
+  readonly sqe: Uint8Array;
+  readonly data: CommandData;
+}
+
+export interface CommandOptions {
+  readonly signal?: AbortSignal | undefined;
+  /** 0: wait for ever. */
+  readonly timeoutMs: number;
+}
+
+export interface CommandResult {
+  /** Dwords 0 and 1. */
+  readonly result: bigint;
+  /** What a 'receive' command got. */
+  readonly data: Uint8Array;
+}
+
+export interface RunningCommand {
+  readonly result: Promise<CommandResult>;
+  /** Resolves, never rejects, when nothing can touch the command's memory any more. */
+  readonly released: Promise<void>;
+}
+
+interface Pending {
+  readonly request: CommandRequest;
+  readonly resolve: (result: CommandResult) => void;
+  readonly reject: (error: Error) => void;
+  readonly release: () => void;
+  readonly released: Promise<void>;
+  settled: boolean;
+  timer: Timer | undefined;
+  signal: AbortSignal | undefined;
+  onAbort: (() => void) | undefined;
+}
+
+/** How native reports a connection that did not come about. */
+export type ConnectFailedEvent = Extract<QueueEvent, { readonly kind: 'connectFailed' }>;
+export type EstablishedEvent = Extract<QueueEvent, { readonly kind: 'queueEstablished' }>;
+
+export interface QueueOptions {
+  readonly runtime: Runtime;
+  readonly clock: Clock;
+  readonly device: DeviceId;
+  readonly connect: ConnectOptions;
+  /** For messages: "I/O queue 1 of nqn…". */
+  readonly label: string;
+  /** The queue ended without `close`. */
+  readonly onDied: (error: DisconnectedError) => void;
+}
+
+type State = 'connecting' | 'live' | 'closing' | 'dead';
+
+export class Queue {
+  readonly #options: QueueOptions;
+  readonly #door: Door;
+  readonly #id: QueueId;
+  readonly #pending = new Map<Tag, Pending>();
+  readonly #onClosed: (() => void)[] = [];
+  #state: State = 'connecting';
+  #connected: ((result: EstablishedEvent | ConnectFailedEvent) => void) | undefined;
+  #diedBecause = '';
+
+  private constructor(options: QueueOptions) {
+    this.#options = options;
+    this.#door = options.runtime.door;
+    this.#id = this.#door.connect(options.device, options.connect);
+    options.runtime.handleQueue(this.#id, (event) => {
+      this.#handle(event);
+    });
+  }
+
+  /** Resolves with the live queue, or with native's report why there is none. */
+  static async connect(
+    options: QueueOptions,
+    signal?: AbortSignal,
+  ): Promise<
+    { queue: Queue; event: EstablishedEvent } | { queue: undefined; event: ConnectFailedEvent }
+  > {
+    const queue = new Queue(options);
+    const onAbort = (): void => {
+      if (queue.#state === 'connecting') queue.#door.closeQueue(queue.#id);
+    };
+    signal?.addEventListener('abort', onAbort, { once: true });
+    const event = await new Promise<EstablishedEvent | ConnectFailedEvent>((resolve) => {
+      queue.#connected = resolve;
+    });
+    signal?.removeEventListener('abort', onAbort);
+    return event.kind === 'queueEstablished' ? { queue, event } : { queue: undefined, event };
+  }
+
+  get id(): QueueId {
+    return this.#id;
+  }
+
+  get entries(): number {
+    return this.#options.connect.depth;
+  }
+
+  get live(): boolean {
+    return this.#state === 'live';
+  }
+
+  /** Commands that native has not finished, those given up included. */
+  get outstanding(): number {
+    return this.#pending.size;
+  }
+
+  run(request: CommandRequest, options: CommandOptions): RunningCommand {
+    if (this.#state !== 'live') {
+      const error = new DisconnectedError(`${request.name}: ${this.#gone()}`);
+      return { result: Promise.reject(error), released: Promise.resolve() };
+    }
+    if (options.signal?.aborted === true) {
+      const released = Promise.resolve();
+      const error = new CommandAbortedError(request.name, options.signal.reason, released);
+      return { result: Promise.reject(error), released };
+    }
+    let release!: () => void;
+    const released = new Promise<void>((resolve) => {
+      release = resolve;
+    });
+    const tag = this.#submit(request);
+    const result = new Promise<CommandResult>((resolve, reject) => {
+      const pending: Pending = {
+        request,
+        resolve,
+        reject,
+        release,
+        released,
+        settled: false,
+        timer: undefined,
+        signal: undefined,
+        onAbort: undefined,
+      };
+      this.#pending.set(tag, pending);
+      this.#watch(tag, pending, options);
+    });
+    return { result, released };
+  }
+
+  /** Graceful: resolves when native has closed it. Commands still outstanding end with DisconnectedError. */
+  close(): Promise<void> {
+    if (this.#state === 'dead') return Promise.resolve();
+    const closed = new Promise<void>((resolve) => {
+      this.#onClosed.push(resolve);
+    });
+    if (this.#state !== 'closing') {
+      this.#state = 'closing';
+      this.#door.closeQueue(this.#id);
+    }
+    return closed;
+  }
+
+  #submit(request: CommandRequest): Tag {
+    const { sqe, data } = request;
+    switch (data.kind) {
+      case 'none':
+        return this.#door.submit(this.#id, sqe, 'none', 0);
+      case 'send':
+        return this.#door.submit(this.#id, sqe, 'toController', data.bytes);
+      case 'receive':
+        return this.#door.submit(this.#id, sqe, 'toHost', data.length);
+      case 'registered': {
+        const { memory, direction, offset, length } = data;
+        const tag = this.#door.submitBuffer(this.#id, sqe, direction, memory.id, offset, length);
+        memory.beginUse();
+        return tag;
+      }
+    }
+  }
+
+  #watch(tag: Tag, pending: Pending, options: CommandOptions): void {
+    const { signal, timeoutMs } = options;
+    if (timeoutMs > 0) {
+      pending.timer = this.#options.clock.after(timeoutMs, () => {
+        const { name } = pending.request;
+        this.#giveUp(tag, pending, new CommandTimeoutError(name, timeoutMs, pending.released));
+      });
+    }
+    if (!signal) return;
+    const onAbort = (): void => {
+      const { name } = pending.request;
+      this.#giveUp(tag, pending, new CommandAbortedError(name, signal.reason, pending.released));
+    };
+    pending.signal = signal;
+    pending.onAbort = onAbort;
+    signal.addEventListener('abort', onAbort, { once: true });
+  }
+
+  #unwatch(pending: Pending): void {
+    pending.timer?.cancel();
+    if (pending.onAbort) pending.signal?.removeEventListener('abort', pending.onAbort);
+    pending.timer = undefined;
+    pending.onAbort = undefined;
+  }
+
+  #giveUp(tag: Tag, pending: Pending, error: Error): void {
+    this.#unwatch(pending);
+    if (pending.settled) return;
+    pending.settled = true;
+    pending.reject(error);
+    if (this.#state === 'live') this.#door.cancel(this.#id, tag);
+  }
+
+  #handle(event: QueueEvent): void {
+    switch (event.kind) {
+      case 'queueEstablished':
+        if (this.#state === 'connecting') this.#state = 'live';
+        this.#connected?.(event);
+        return;
+      case 'connectFailed':
+        this.#state = 'dead';
+        this.#connected?.(event);
+        return;
+      case 'completion':
+        this.#complete(event);
+        return;
+      case 'queueClosed':
+        this.#closed(event.reason);
+        return;
+      // Events of target queues; native never sends them for ours.
+      case 'capsule':
+      case 'ioError':
+        return;
+    }
+  }
+
+  #complete(event: Extract<QueueEvent, { readonly kind: 'completion' }>): void {
+    const pending = this.#pending.get(event.tag);
+    if (!pending) return;
+    this.#pending.delete(event.tag);
+    if (pending.request.data.kind === 'registered') pending.request.data.memory.endUse();
+    this.#unwatch(pending);
+    pending.release();
+    if (pending.settled) return;
+    pending.settled = true;
+    const { name } = pending.request;
+    if (event.transport !== 'ok') {
+      pending.reject(new DisconnectedError(`${name}: ${this.#gone()}`));
+      return;
+    }
+    const { field } = CqeStatus.decode(event.cqe);
+    const { result } = Cqe.decode(event.cqe);
+    if (field === 0) pending.resolve({ result, data: event.data });
+    else pending.reject(new NvmeStatusError(field, name, { result }));
+  }
+
+  #closed(reason: string): void {
+    const expected = this.#state === 'closing';
+    this.#state = 'dead';
+    this.#diedBecause = reason;
+    for (const pending of this.#pending.values()) {
+      if (pending.request.data.kind === 'registered') pending.request.data.memory.endUse();
+      this.#unwatch(pending);
+      pending.release();
+      if (!pending.settled) {
+        pending.settled = true;
+        pending.reject(new DisconnectedError(`${pending.request.name}: ${this.#gone()}`));
+      }
+    }
+    this.#pending.clear();
+    for (const resolve of this.#onClosed) resolve();
+    if (!expected) this.#options.onDied(new DisconnectedError(this.#gone()));
+  }
+
+  #gone(): string {
+    const { label } = this.#options;
+    if (this.#state === 'closing') return `${label} is being closed`;
+    if (this.#diedBecause !== '') return `${label} was lost: ${this.#diedBecause}`;
+    return this.#state === 'live' ? `${label} was lost` : `${label} is not connected`;
+  }
+}

@@ -1,0 +1,118 @@
+/**
+ * Which of our addresses a connection leaves from, and the device opened on it. One address belongs to one process
+ * (UDP port 4791), so a target on IPv4 loopback is met from a free 127.x.y.z; everything else from the address that
+ * the kernel's routing would use. A device that this process has open already is shared.
+ */
+import { randomInt } from 'node:crypto';
+import { createSocket } from 'node:dgram';
+import { formatAddress, isLoopback, parseAddress, sameAddress } from '../native/common/address.ts';
+import type { Address } from '../native/common/address.ts';
+import { messageOf } from '../native/common/errors.ts';
+import type { DeviceOptions } from '../native/index.ts';
+import type { DeviceLease, RuntimeLease } from '../native/shared-runtime.ts';
+import { ConnectError } from './errors.ts';
+
+const LOOPBACK_ATTEMPTS = 32;
+const ROCE_PORT = 4791;
+
+export interface SourceRequest {
+  readonly target: Address;
+  readonly source: Address | undefined;
+  readonly device: Omit<DeviceOptions, 'address'>;
+}
+
+/** Replaced in tests. */
+export interface SourceEnvironment {
+  readonly routedAddress: (target: Address) => Promise<string>;
+  readonly randomLoopback: () => string;
+}
+
+/** What the kernel puts as source on a packet to `target`: the local address of a connected socket. No packet is sent. */
+async function routedAddress(target: Address): Promise<string> {
+  const socket = createSocket(target.family === 4 ? 'udp4' : 'udp6');
+  try {
+    await new Promise<void>((resolve, reject) => {
+      socket.once('error', reject);
+      socket.connect(ROCE_PORT, formatAddress(target), () => {
+        resolve();
+      });
+    });
+    const { address } = socket.address();
+    // A link-local source needs the zone that its target names.
+    return target.zone !== undefined && address.startsWith('fe80:') && !address.includes('%')
+      ? `${address}%${target.zone}`
+      : address;
+  } finally {
+    socket.close();
+  }
+}
+
+/** 127.0.x.y is left to people; the last byte is neither 0 nor 255. */
+function randomLoopback(): string {
+  return `127.${randomInt(1, 255)}.${randomInt(0, 256)}.${randomInt(1, 255)}`;
+}
+
+export const systemSource: SourceEnvironment = { routedAddress, randomLoopback };
+
+function codeOf(error: unknown): string {
+  const code = (error as { readonly code?: unknown } | null)?.code;
+  return typeof code === 'string' ? code : '';
+}
+
+function cannotOpen(address: string, error: unknown): ConnectError {
+  const hint =
+    codeOf(error) === 'EADDRINUSE' ? '; nvmeof doctor shows who holds UDP port 4791' : '';
+  return new ConnectError(
+    'CONNECT_SOURCE_ADDRESS',
+    `cannot use ${address} as source address: ${messageOf(error)}${hint}`,
+    { object: address, cause: error },
+  );
+}
+
+function openLoopback(
+  lease: RuntimeLease,
+  request: SourceRequest,
+  environment: SourceEnvironment,
+): DeviceLease {
+  let last: unknown;
+  let address = '';
+  for (let attempt = 0; attempt < LOOPBACK_ATTEMPTS; attempt += 1) {
+    address = environment.randomLoopback();
+    // The target's own address would be shared, or taken from a target that starts later.
+    if (sameAddress(parseAddress(address), request.target)) continue;
+    try {
+      return lease.openDevice({ ...request.device, address });
+    } catch (error) {
+      last = error;
+      if (codeOf(error) !== 'EADDRINUSE') break;
+    }
+  }
+  throw cannotOpen(address, last ?? new Error('no free loopback address was found'));
+}
+
+export async function openSourceDevice(
+  lease: RuntimeLease,
+  request: SourceRequest,
+  environment: SourceEnvironment = systemSource,
+): Promise<DeviceLease> {
+  const { target, source, device } = request;
+  if (!source && target.family === 4 && isLoopback(target)) {
+    return openLoopback(lease, request, environment);
+  }
+  let address: string;
+  try {
+    address = source ? formatAddress(source) : await environment.routedAddress(target);
+  } catch (error) {
+    const { message, code } = { message: messageOf(error), code: codeOf(error) };
+    throw new ConnectError(
+      'CONNECT_NO_ANSWER',
+      `this host has no way to ${formatAddress(target)}: ${message}; check ip route`,
+      { object: code, cause: error },
+    );
+  }
+  try {
+    return lease.openDevice({ ...device, address });
+  } catch (error) {
+    throw cannotOpen(address, error);
+  }
+}
