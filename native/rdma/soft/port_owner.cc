@@ -138,8 +138,8 @@ bool module_loaded(const char* name) {
 
 std::vector<PortOwner> port_owners(const sockaddr_storage& address, uint16_t port) {
   std::vector<PortOwner> owners;
-  scan_table("/proc/net/udp", address, port, &owners);
-  scan_table("/proc/net/udp6", address, port, &owners);
+  scan_table("/proc/thread-self/net/udp", address, port, &owners);
+  scan_table("/proc/thread-self/net/udp6", address, port, &owners);
   const bool rxe = module_loaded("rdma_rxe");
   for (PortOwner& owner : owners) {
     find_process(&owner);
