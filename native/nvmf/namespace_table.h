@@ -33,6 +33,7 @@ class NamespaceTable {
   Namespace* find(uint32_t nsid) const;
   // The entry with the smallest NSID greater than `nsid`, or nullptr.
   Namespace* after(uint32_t nsid) const;
+  bool dying() const { return dying_; }
 
  private:
   friend class NamespaceTables;

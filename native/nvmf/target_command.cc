@@ -8,8 +8,8 @@ namespace nvmeof::nvmf {
 
 namespace {
 
-constexpr const char* kNames[kCommandStates] = {"Free",    "Waiting", "Fetching", "Executing",
-                                                "Control", "Ready",   "Sending"};
+constexpr const char* kNames[kCommandStates] = {"Free",      "Parsed",  "Waiting", "Fetching",
+                                                "Executing", "Control", "Ready",   "Sending"};
 
 constexpr unsigned bit(CommandState state) {
   return 1u << static_cast<unsigned>(state);
@@ -18,8 +18,10 @@ constexpr unsigned bit(CommandState state) {
 // Where each state may lead. Every state leads to Free: its queue may die, or end before the queue
 // is bound; only who holds the buffer decides when.
 constexpr unsigned kMoves[kCommandStates] = {
-    /* Free */ bit(CommandState::Waiting) | bit(CommandState::Fetching) |
-        bit(CommandState::Executing) | bit(CommandState::Control) | bit(CommandState::Ready),
+    /* Free */ bit(CommandState::Parsed),
+    /* Parsed */ bit(CommandState::Free) | bit(CommandState::Waiting) |
+        bit(CommandState::Fetching) | bit(CommandState::Executing) | bit(CommandState::Control) |
+        bit(CommandState::Ready),
     /* Waiting */ bit(CommandState::Fetching) | bit(CommandState::Executing) |
         bit(CommandState::Ready) | bit(CommandState::Free),
     /* Fetching */ bit(CommandState::Executing) | bit(CommandState::Control) |
@@ -44,6 +46,27 @@ void move(Command* command, CommandState to) {
   }
   if (command->list) command->list->unlink(command);
   command->state = to;
+}
+
+void Command::reset() {
+  sequence++;
+  posted = aborted = in_submit = done_inside = answered_above = false;
+  row = nullptr;
+  block = {};
+  transfer = Transfer::None;
+  data_length = buffer_bytes = 0;
+  entry = nullptr;
+  offset = length = cursor = 0;
+  fua = may_deallocate = false;
+  error = 0;
+  from = nullptr;
+  parked.reset();
+  sink.reset();
+  result = 0;
+  status = status::kSuccess;
+  parameter = kNoParameter;
+  response = kNoIndex;
+  credits = 0;
 }
 
 void CommandList::push_back(Command* command) {

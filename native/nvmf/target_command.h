@@ -1,11 +1,12 @@
 // One command in the target: its slot, its states and what it holds. Reactor's thread.
 //
-//   Free → Waiting ⇄ ... → Fetching → Executing → Ready → Sending → Free
+//   Free → Parsed → Waiting → Fetching → Executing → Ready → Sending → Free
+//                               or → Control → (Waiting) → Ready
 //
-// Waiting: for a data buffer. Fetching: RDMA READ of the host's data, queued or posted. Executing:
-// in the backing. Control: with the control plane. Ready: answer waits for send credits. Sending:
-// WRITE and response are posted. Whatever a buffer or slot waits for can still touch it, so it is
-// given back only on the way to Free.
+// Parsed: accepted in this round, started at its end. Waiting: for a data buffer. Fetching: RDMA
+// READ of the host's data, queued or posted. Executing: in the backing. Control: with the control
+// plane. Ready: answer waits for send credits. Sending: WRITE and response are posted. Whatever a
+// buffer or slot waits for can still touch it, so it is given back only on the way to Free.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -21,11 +22,19 @@ namespace nvmeof::nvmf {
 struct IoRow;
 struct TargetQueue;
 
-enum class CommandState : uint8_t { Free, Waiting, Fetching, Executing, Control, Ready, Sending };
-inline constexpr unsigned kCommandStates = 7;
+enum class CommandState : uint8_t {
+  Free,
+  Parsed,
+  Waiting,
+  Fetching,
+  Executing,
+  Control,
+  Ready,
+  Sending
+};
+inline constexpr unsigned kCommandStates = 8;
 const char* to_string(CommandState state);
 
-// A pool and the commands that wait for a buffer of it, in order.
 struct Command;
 struct CommandList {
   Command* head = nullptr;
@@ -35,6 +44,7 @@ struct CommandList {
   Command* pop_front();
   void unlink(Command* command);
 };
+// A pool and the commands that wait for a buffer of it, in order.
 struct WaitingPool {
   BufferPool pool;
   CommandList waiting;
@@ -85,9 +95,11 @@ struct Command {
   uint16_t parameter = kNoParameter;
   uint32_t response = kNoIndex;  // of the response ring, while Sending
   uint8_t credits = 0;           // send queue entries held
+  bool answered_above = false;   // by the control plane, through complete()
 
   uint16_t cid() const { return load16(sqe + sqe::kCid); }
   uint32_t tag() const { return slot | uint32_t{sequence} << 16; }
+  void reset();  // as new, with the next sequence number
 };
 
 // The one function that changes a state; an illegal move is a programmer's error and aborts.

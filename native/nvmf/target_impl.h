@@ -1,0 +1,191 @@
+// The target engine's parts in one class, over several files by subject: target_engine.cc (set-up,
+// polling, queues' lives), target_receive.cc (capsules in), target_execute.cc (buffers, fetching,
+// block requests), target_send.cc (work requests out), target_control.cc (namespaces, the control
+// plane's calls, counters). Reactor's thread.
+#pragma once
+#include <atomic>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "nvmf/io_commands.h"
+#include "nvmf/target_memory.h"
+#include "nvmf/target_queue.h"
+
+namespace nvmeof::nvmf {
+
+// The lessons behind these numbers: a train of about 15 WRITEs, then their responses; small rounds
+// sustain themselves better than large ones.
+inline constexpr unsigned kTrain = 15;
+inline constexpr unsigned kFetchBatch = 16;
+inline constexpr unsigned kPollBatch = 32;
+
+// Send queue entries of all queues of one engine: bounds the completion queue and the response
+// ring. Stays, with the receives, below the 32767 entries of small devices.
+inline constexpr uint32_t kSendBudget = 24576;
+inline constexpr uint32_t kSendEntriesMax = 256;  // of one queue
+inline constexpr uint32_t kDepthMin = 2, kDepthMax = 16384;
+
+inline constexpr uint32_t kControlFetchMax = 128 * 1024;  // data handed up with one capsule
+
+inline constexpr uint64_t kMillisecond = 1'000'000;
+inline constexpr uint64_t kClosingPatience = 200 * kMillisecond;   // for answers still on their way
+inline constexpr uint64_t kDyingPatience = 10'000 * kMillisecond;  // for the provider's last event
+inline constexpr uint64_t kDrainPatience = 500 * kMillisecond;     // then channels are cancelled
+
+struct TargetCounters {  // one writer, any reader
+  std::atomic<uint64_t> commands[kIoRows], control_commands, bytes_read, bytes_written, errors,
+      buffer_waits, queue_failures, live_queues, live_commands, live_buffers, live_receives,
+      live_namespaces;
+  static void add(std::atomic<uint64_t>& counter, uint64_t by) {
+    counter.store(counter.load(std::memory_order_relaxed) + by, std::memory_order_relaxed);
+  }
+  static void set(std::atomic<uint64_t>& counter, uint64_t to) {
+    counter.store(to, std::memory_order_relaxed);
+  }
+};
+
+class TargetEngineImpl final : public TargetEngine {
+ public:
+  TargetEngineImpl(rdma::Device* device, reactor::Reactor* reactor, EventSink* sink,
+                   const TargetLimits& limits);
+  ~TargetEngineImpl() override;
+  Result<void> set_up();
+
+  // reactor::Poller
+  int poll(reactor::TimeNs now) override;
+  reactor::TimeNs next_deadline() const override;
+  bool arm() override;
+
+  // rdma::ConnectionHandler
+  void on_connect_request(const rdma::ConnectRequest& request) override;
+  void on_connect_response(rdma::ConnectionId id, const rdma::ConnectResponse& response) override;
+  void on_connect_failed(rdma::ConnectionId id, const rdma::ConnectFailed& failed) override;
+  void on_established(rdma::ConnectionId id) override;
+  void on_disconnected(rdma::ConnectionId id, const std::string& reason) override;
+
+  // TargetEngine
+  Result<void> accept(uint32_t queue, rdma::ConnectionId connection,
+                      const AcceptOptions& options) override;
+  void bind(uint32_t queue, const BindOptions& options) override;
+  void complete(uint32_t queue, uint32_t tag, uint64_t result, uint16_t status,
+                std::span<const uint8_t> data) override;
+  bool abort(uint32_t queue, uint16_t cid) override;
+  void close(uint32_t queue) override;
+  void set_namespace(uint32_t table, uint32_t nsid, const NamespaceEntry& entry, ChangeDone done,
+                     void* context) override;
+  void remove_namespace(uint32_t table, uint32_t nsid, ChangeDone done, void* context) override;
+  void destroy_table(uint32_t table, ChangeDone done, void* context) override;
+  const Error* change_error() const override { return tables_.error(); }
+  uint32_t live_queues() const override;
+  std::vector<rdma::CounterValue> counters() const override;
+
+ private:
+  // Posts what block completions made ready in this iteration: last at Stage::Block, before the
+  // device transmits.
+  class Flusher final : public reactor::Poller {
+   public:
+    explicit Flusher(TargetEngineImpl* engine) : engine_(engine) {}
+    int poll(reactor::TimeNs now) override { return engine_->flush_round(now); }
+
+   private:
+    TargetEngineImpl* engine_;
+  };
+  enum class Work : uint64_t { Receive = 1, Read, Write, Response };
+  static uint64_t work_id(Work work, uint32_t index) {
+    return static_cast<uint64_t>(work) << 56 | index;
+  }
+
+  // target_engine.cc
+  int reap(bool cq_dry);
+  void check_deadlines();
+  void establish(TargetQueue* queue);
+  void kill(TargetQueue* queue, std::string reason);
+  void gone(TargetQueue* queue, const std::string& reason);
+  void drop_commands(TargetQueue* queue, bool work_requests_ended);
+  void finish_queue(TargetQueue* queue);
+  TargetQueue* queue_of(void* context) const;
+  TargetQueue* queue_by_id(uint32_t id) const;
+  TargetQueue* queue_by_connection(rdma::ConnectionId id) const;
+
+  // target_receive.cc
+  void on_completion(const rdma::WorkCompletion& wc);
+  void on_receive(const rdma::WorkCompletion& wc);
+  void on_sent(const rdma::WorkCompletion& wc);
+  void take_capsule(TargetQueue* queue, uint32_t receive, uint32_t length);
+  void take_waiting(TargetQueue* queue);
+  void launch_arrivals();
+  void launch(Command* command);
+  void repost(uint32_t receive);
+  void flush_receives();
+
+  // target_execute.cc
+  void need_buffer(Command* command, WaitingPool* from, uint32_t bytes);
+  void have_memory(Command* command);
+  void fetched(Command* command);
+  void execute(Command* command);
+  void run(Command* command, bool first);
+  bool next_flush_target(Command* command);
+  static void on_block_done(block::Request* request, int error);
+  void hand_up(Command* command);
+  void refuse(Command* command, const Rejection& why);
+  void finish(Command* command);
+  void release_memory(Command* command);
+  void release(Command* command);
+  int serve_waiting(WaitingPool* from);
+
+  // target_send.cc
+  int flush_round(reactor::TimeNs now);
+  int flush();
+  int flush_queue(TargetQueue* queue);
+  unsigned gather_answers(TargetQueue* queue);
+  unsigned gather_fetches(TargetQueue* queue, unsigned at);
+  void fill_response(TargetQueue* queue, Command* command, rdma::SendWorkRequest* request,
+                     rdma::Sge* sge);
+  bool fill_fetch(TargetQueue* queue, Command* command, rdma::SendWorkRequest* request,
+                  rdma::Sge* sge);
+  void mark_dirty(TargetQueue* queue);
+
+  // target_control.cc
+  void refresh_live_counters();
+  void tables_changed();
+
+  rdma::Device* device_;
+  reactor::Reactor* reactor_;  // null in tests, where the caller polls
+  EventSink* sink_;
+  TargetLimits limits_;
+  reactor::TimeNs now_ = 0;
+
+  std::unique_ptr<rdma::ProtectionDomain> pd_;
+  std::unique_ptr<rdma::CompletionQueue> cq_;
+  std::unique_ptr<TargetMemory> memory_;
+  std::unique_ptr<rdma::SharedReceiveQueue> srq_;
+  std::unique_ptr<WaitingPool> data_, control_;
+
+  std::vector<uint32_t> free_responses_;
+  std::vector<uint32_t> to_repost_;
+  uint32_t posted_receives_ = 0;
+  uint32_t send_entries_used_ = 0;
+  uint32_t live_commands_ = 0;
+  bool buffers_freed_ = false;  // since waiting commands were served last
+
+  struct Place {
+    std::unique_ptr<TargetQueue> queue;
+    uint32_t generation = 0;
+  };
+  std::vector<Place> places_;
+  std::unordered_map<uint32_t, TargetQueue*> by_id_;
+  std::unordered_map<rdma::ConnectionId, TargetQueue*> by_connection_;
+  std::vector<TargetQueue*> dirty_;
+  std::vector<TargetQueue*> flushing_;
+  std::vector<TargetQueue*> ending_;  // Closing, Dying, Gone
+  std::vector<Command*> arrivals_;    // of this round: parsed, not started
+  NamespaceTables tables_;
+
+  rdma::SendWorkRequest requests_[2 * kTrain + kFetchBatch];
+  rdma::Sge sges_[2 * kTrain + kFetchBatch];
+  Flusher flusher_;
+  TargetCounters counters_{};
+};
+
+}  // namespace nvmeof::nvmf

@@ -1,0 +1,76 @@
+// One queue of the target engine: its connection, slots and lists. Data; the engine acts on it.
+// Reactor's thread.
+//
+//   Accepting → Live → Closing → Dying → Gone
+//
+// Closing: no new commands, those in flight may still be answered for a short while. Dying: the
+// connection ends; the work requests flush. Gone: the provider has forgotten the connection, the
+// queue pair may be destroyed; what remains are commands in a backing.
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "nvmf/target_command.h"
+
+namespace nvmeof::nvmf {
+
+class TargetEngineImpl;
+
+enum class QueueState : uint8_t { Accepting, Live, Closing, Dying, Gone };
+const char* to_string(QueueState state);
+
+struct WaitingCapsule {
+  uint32_t receive;
+  uint32_t length;
+};
+
+struct TargetQueue {
+  TargetEngineImpl* engine = nullptr;
+  uint32_t id = 0;
+  uint32_t index = 0;       // in the engine's array of queues
+  uint32_t generation = 0;  // of that place: late completions of a dead queue find nothing
+  rdma::ConnectionId connection = 0;
+  std::unique_ptr<rdma::QueuePair> qp;
+  QueueState state = QueueState::Accepting;
+  std::string reason;                   // why it ended
+  uint64_t deadline = reactor::kNever;  // Closing, Dying: when patience ends
+  uint8_t responder_resources = 0, initiator_depth = 0;
+
+  uint32_t depth = 0;
+  uint32_t in_capsule_bytes = 0;
+  bool bound = false, flow_control_disabled = false;
+  NamespaceTable* table = nullptr;
+  uint16_t qid = 0, cntlid = 0;
+  uint16_t sqhd = 0;
+
+  // Twice the depth: a slot is busy until the response is acknowledged, and the host may send its
+  // next command before that.
+  std::unique_ptr<Command[]> slots;
+  uint32_t slot_count = 0;
+  uint32_t live = 0;         // slots not free
+  uint32_t outstanding = 0;  // commands received and not answered: what the depth limits
+  CommandList free;
+  std::vector<WaitingCapsule> waiting;  // capsules that found no slot: a ring of depth entries
+  uint32_t waiting_head = 0, waiting_count = 0;
+
+  CommandList ready;  // answers to be posted
+  CommandList fetch;  // READs to be posted
+  uint32_t send_entries = 0;
+  uint32_t credits = 0;  // send queue entries not in use
+  bool dirty = false;    // linked in the engine's list of queues to flush
+
+  bool alive() const { return state == QueueState::Accepting || state == QueueState::Live; }
+  bool answers() const { return alive() || state == QueueState::Closing; }
+  bool executes(const uint8_t* sqe) const {
+    return bound && qid != 0 && sqe[sqe::kOpcode] != kOpcodeFabrics;
+  }
+  uint32_t outstanding_limit() const { return flow_control_disabled ? depth : depth - 1; }
+  void* context() const { return reinterpret_cast<void*>(uint64_t{generation} << 32 | index); }
+  void advance(QueueState to);  // the one function that changes `state`
+
+  // Everything per queue that is sized by its depth.
+  void allocate(uint32_t entries, uint32_t send_queue_entries);
+};
+
+}  // namespace nvmeof::nvmf

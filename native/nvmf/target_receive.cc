@@ -1,0 +1,178 @@
+// Completions of the target engine: capsules that arrive become commands, work requests that end
+// move theirs on. Commands of one round are parsed and prefetched first, then started.
+#include "nvmf/target_impl.h"
+
+namespace nvmeof::nvmf {
+
+void TargetEngineImpl::on_completion(const rdma::WorkCompletion& wc) {
+  if (static_cast<Work>(wc.wr_id >> 56) == Work::Receive)
+    on_receive(wc);
+  else
+    on_sent(wc);
+}
+
+void TargetEngineImpl::on_receive(const rdma::WorkCompletion& wc) {
+  const uint32_t receive = static_cast<uint32_t>(wc.wr_id);
+  posted_receives_--;
+  TargetQueue* queue = queue_of(wc.qp_context);
+  if (!queue || !queue->alive()) return repost(receive);
+  if (wc.status != rdma::Status::Success) {
+    repost(receive);
+    return kill(queue, std::string("receive failed: ") + rdma::to_string(wc.status));
+  }
+  establish(queue);
+  // Base 5.2 of NVMe over RDMA: a command capsule is one SEND. Anything else is no capsule.
+  if (wc.opcode == rdma::Opcode::RdmaWriteWithImm || wc.byte_length < kSqeBytes) {
+    repost(receive);
+    return kill(queue, "the host sent a capsule of " + std::to_string(wc.byte_length) +
+                           " bytes, the least is 64");
+  }
+  if (queue->outstanding >= queue->outstanding_limit()) {
+    repost(receive);
+    return kill(queue, "the host sent more commands than the queue's " +
+                           std::to_string(queue->depth) + " entries allow");
+  }
+  queue->outstanding++;
+  if (queue->free.empty()) {
+    const uint32_t at = (queue->waiting_head + queue->waiting_count) % queue->depth;
+    queue->waiting[at] = {receive, wc.byte_length};
+    queue->waiting_count++;
+    return;
+  }
+  take_capsule(queue, receive, wc.byte_length);
+}
+
+// Gives the capsule a slot, parses it, and lists it for launch_arrivals().
+void TargetEngineImpl::take_capsule(TargetQueue* queue, uint32_t receive, uint32_t length) {
+  Command* command = queue->free.pop_front();
+  move(command, CommandState::Parsed);
+  queue->live++;
+  live_commands_++;
+  command->receive = receive;
+  const uint8_t* capsule = memory_->receive(receive);
+  std::memcpy(command->sqe, capsule, kSqeBytes);
+  const uint32_t in_capsule =
+      std::min(length - static_cast<uint32_t>(kSqeBytes), queue->in_capsule_bytes);
+  Rejection refused;
+  if (queue->executes(command->sqe)) {
+    const IoContext context{queue->table, in_capsule, limits_.max_transfer_bytes};
+    refused = parse_io(*command, context);
+    if (!refused) {
+      command->entry->in_flight++;
+      TargetCounters::add(counters_.commands[io_row_index(command->row)], 1);
+      if (to_host(command->transfer))
+        command->entry->channel->prefetch(command->offset, command->length);
+    } else {
+      command->row = nullptr;
+      command->entry = nullptr;
+    }
+  } else {
+    TargetCounters::add(counters_.control_commands, 1);
+    refused = parse_control(command->sqe, in_capsule, &command->transfer, &command->block);
+    if (!refused && from_host(command->transfer)) {
+      command->data_length = command->block.length;
+      if (command->data_length > kControlFetchMax)
+        refused = {status::kSglLengthInvalid, sqe::kSglLength};
+    }
+  }
+  const bool data_in_capsule =
+      !refused && command->data_length > 0 && command->block.kind == DataBlock::Kind::InCapsule;
+  if (data_in_capsule) {
+    command->payload = memory_->receive(receive) + kSqeBytes + command->block.address;
+  } else {
+    command->receive = kNoIndex;
+    repost(receive);
+  }
+  if (refused) return refuse(command, refused);
+  arrivals_.push_back(command);
+}
+
+void TargetEngineImpl::take_waiting(TargetQueue* queue) {
+  while (queue->waiting_count > 0 && !queue->free.empty()) {
+    const WaitingCapsule capsule = queue->waiting[queue->waiting_head];
+    queue->waiting_head = (queue->waiting_head + 1) % queue->depth;
+    queue->waiting_count--;
+    if (queue->alive())
+      take_capsule(queue, capsule.receive, capsule.length);
+    else
+      repost(capsule.receive);
+  }
+}
+
+void TargetEngineImpl::launch_arrivals() {
+  for (size_t i = 0; i < arrivals_.size(); i++) {
+    Command* command = arrivals_[i];
+    if (command->queue->alive())
+      launch(command);
+    else
+      release(command);
+  }
+  arrivals_.clear();
+}
+
+void TargetEngineImpl::launch(Command* command) {
+  const bool fetches = from_host(command->transfer) && command->data_length > 0 &&
+                       command->block.kind == DataBlock::Kind::Keyed;
+  const uint32_t bytes =
+      command->row ? io_buffer_bytes(*command) : (fetches ? command->data_length : 0);
+  if (bytes > 0)
+    need_buffer(command, command->row ? data_.get() : control_.get(), bytes);
+  else
+    have_memory(command);
+}
+
+// A work request of ours ended. Only READs and responses are signalled; a WRITE is seen here when
+// it failed, and its response is flushed behind it.
+void TargetEngineImpl::on_sent(const rdma::WorkCompletion& wc) {
+  TargetQueue* queue = queue_of(wc.qp_context);
+  if (!queue) return;  // of a queue that is gone
+  const uint32_t slot = static_cast<uint32_t>(wc.wr_id);
+  if (slot >= queue->slot_count) return;
+  Command* command = &queue->slots[slot];
+  const Work work = static_cast<Work>(wc.wr_id >> 56);
+  if (wc.status != rdma::Status::Success && queue->answers()) {
+    const char* what = work == Work::Read    ? "RDMA READ"
+                       : work == Work::Write ? "RDMA WRITE"
+                                             : "response";
+    if (wc.status != rdma::Status::FlushError) TargetCounters::add(counters_.queue_failures, 1);
+    kill(queue, std::string(what) + " failed: " + rdma::to_string(wc.status));
+  }
+  if (work == Work::Response && command->state == CommandState::Sending) {
+    queue->credits += command->credits;
+    if (!queue->ready.empty() || !queue->fetch.empty()) mark_dirty(queue);
+    release(command);
+  } else if (work == Work::Read && command->state == CommandState::Fetching && command->posted) {
+    queue->credits += command->credits;
+    command->credits = 0;
+    command->sink.reset();
+    if (!queue->ready.empty() || !queue->fetch.empty()) mark_dirty(queue);
+    if (wc.status == rdma::Status::Success && queue->answers())
+      fetched(command);
+    else
+      release(command);
+  }
+}
+
+void TargetEngineImpl::repost(uint32_t receive) {
+  to_repost_.push_back(receive);
+}
+
+void TargetEngineImpl::flush_receives() {
+  constexpr size_t kBatch = 64;
+  while (!to_repost_.empty()) {
+    rdma::ReceiveWorkRequest requests[kBatch];
+    rdma::Sge sges[kBatch];
+    const size_t count = std::min(to_repost_.size(), kBatch);
+    for (size_t i = 0; i < count; i++) {
+      const uint32_t receive = to_repost_[to_repost_.size() - 1 - i];
+      sges[i] = {reinterpret_cast<uint64_t>(memory_->receive(receive)), memory_->receive_bytes(),
+                 memory_->lkey()};
+      requests[i] = {work_id(Work::Receive, receive), 1, &sges[i]};
+    }
+    if (!srq_->post_receive({requests, count})) return;  // tried again with the next round
+    to_repost_.resize(to_repost_.size() - count);
+    posted_receives_ += static_cast<uint32_t>(count);
+  }
+}
+
+}  // namespace nvmeof::nvmf
