@@ -40,8 +40,7 @@ export async function readIdentifyController(
   options: CommandOptions,
 ): Promise<IdentifyController> {
   const fields = { cns: Cns.controller, name: 'Controller' };
-  const page = await identify(association.admin, fields, association.bringUpOptions);
-  return IdentifyController.decode(page);
+  return IdentifyController.decode(await identify(association.admin, fields, options));
 }
 
 /** Enabled and identified; what cannot be used is refused with the name of the field. */
