@@ -1,5 +1,80 @@
-// Entry point of the addon.
+// Entry point: the door's functions under their names, each with the number of arguments it needs.
 #include <napi.h>
 
-static Napi::Object init(Napi::Env, Napi::Object exports) { return exports; }
-NODE_API_MODULE(nvmeof, init)
+#include <cstdio>
+
+#include "addon/instance.h"
+
+namespace nvmeof::addon {
+
+namespace {
+
+struct Function {
+  const char* name;
+  uint32_t arguments;  // that must be given; the same number stands in native/index.ts
+  Napi::Value (*call)(const Arguments& arguments);
+};
+
+constexpr Function kFunctions[] = {
+    {"start", 1, start},
+    {"stop", 0, stop},
+    {"drain", 1, drain},
+    {"reactors", 0, reactors},
+    {"counters", 0, counters},
+    {"openDevice", 1, open_device},
+    {"deviceInfo", 1, device_info},
+    {"closeDevice", 1, close_device},
+    {"openBacking", 1, open_backing},
+    {"backingInfo", 1, backing_info},
+    {"resizeBacking", 2, resize_backing},
+    {"closeBacking", 1, close_backing},
+    {"createTable", 0, create_table},
+    {"setNamespace", 3, set_namespace},
+    {"removeNamespace", 2, remove_namespace},
+    {"destroyTable", 1, destroy_table},
+    {"listen", 2, listen},
+    {"unlisten", 1, unlisten},
+    {"accept", 2, accept},
+    {"reject", 3, reject},
+    {"bindQueue", 2, bind_queue},
+    {"complete", 4, complete},
+    {"abort", 2, abort_command},
+    {"connect", 2, connect},
+    {"submit", 4, submit},
+    {"submitBuffer", 6, submit_buffer},
+    {"cancel", 2, cancel},
+    {"allocateBuffer", 2, allocate_buffer},
+    {"freeBuffer", 1, free_buffer},
+    {"bench", 1, bench},
+    {"closeQueue", 1, close_queue},
+};
+
+Napi::Value call(const Napi::CallbackInfo& info) {
+  const auto& function = *static_cast<const Function*>(info.Data());
+  if (info.Length() < function.arguments) {
+    throw Napi::TypeError::New(info.Env(), std::string(function.name) + ": needs " +
+                                               std::to_string(function.arguments) + " arguments");
+  }
+  return function.call(Arguments(info, function.name));
+}
+
+Napi::Object init(Napi::Env env, Napi::Object exports) {
+  env.SetInstanceData(new Instance(env));
+  for (const Function& function : kFunctions) {
+    Napi::Function value =
+        Napi::Function::New(env, call, function.name, const_cast<Function*>(&function));
+    value.DefineProperty(
+        Napi::PropertyDescriptor::Value("length", Napi::Number::New(env, function.arguments)));
+    exports.Set(function.name, value);
+  }
+  return exports;
+}
+
+}  // namespace
+
+}  // namespace nvmeof::addon
+
+static Napi::Object nvmeof_init(Napi::Env env, Napi::Object exports) {
+  return nvmeof::addon::init(env, exports);
+}
+NODE_API_MODULE(nvmeof, nvmeof_init)

@@ -1,0 +1,151 @@
+// Unpacking of arguments; see arguments.h.
+#include "addon/arguments.h"
+
+#include <cmath>
+#include <cstring>
+
+namespace nvmeof::addon {
+
+void Argument::refuse(const std::string& expected) const {
+  throw Napi::TypeError::New(value_.Env(), name_ + " must be " + expected);
+}
+
+void Argument::out_of_range(const std::string& expected) const {
+  throw Napi::RangeError::New(value_.Env(), name_ + " must be " + expected);
+}
+
+Argument Argument::operator[](const char* field) const {
+  if (!value_.IsObject()) refuse("an object");
+  return Argument(value_.As<Napi::Object>().Get(field), name_ + "." + field);
+}
+
+double Argument::number() const {
+  if (!value_.IsNumber()) refuse("a number");
+  const double given = value_.As<Napi::Number>().DoubleValue();
+  if (std::trunc(given) != given || std::isinf(given)) refuse("an integer");
+  return given;
+}
+
+uint32_t Argument::u32(uint32_t least, uint32_t most) const {
+  const double given = number();
+  if (given < least || given > most) {
+    out_of_range("an integer from " + std::to_string(least) + " to " + std::to_string(most));
+  }
+  return static_cast<uint32_t>(given);
+}
+
+uint32_t Argument::u32_or(uint32_t fallback, uint32_t least, uint32_t most) const {
+  return absent() ? fallback : u32(least, most);
+}
+
+int32_t Argument::i32(int32_t least, int32_t most) const {
+  const double given = number();
+  if (given < least || given > most) {
+    out_of_range("an integer from " + std::to_string(least) + " to " + std::to_string(most));
+  }
+  return static_cast<int32_t>(given);
+}
+
+uint64_t Argument::size(uint64_t most) const {
+  const double given = number();
+  constexpr double exact = 9007199254740992.0;  // 2^53
+  if (given < 0 || given > exact || static_cast<uint64_t>(given) > most) {
+    out_of_range("an integer from 0 to " + std::to_string(most));
+  }
+  return static_cast<uint64_t>(given);
+}
+
+uint64_t Argument::u64() const {
+  if (!value_.IsBigInt()) refuse("a bigint");
+  bool lossless = false;
+  const uint64_t given = value_.As<Napi::BigInt>().Uint64Value(&lossless);
+  if (!lossless) out_of_range("a bigint from 0 to 2^64 - 1");
+  return given;
+}
+
+uint64_t Argument::u64_or(uint64_t fallback) const {
+  return absent() ? fallback : u64();
+}
+
+bool Argument::boolean() const {
+  if (!value_.IsBoolean()) refuse("a boolean");
+  return value_.As<Napi::Boolean>().Value();
+}
+
+bool Argument::boolean_or(bool fallback) const {
+  return absent() ? fallback : boolean();
+}
+
+std::string Argument::text() const {
+  if (!value_.IsString()) refuse("a string");
+  std::string given = value_.As<Napi::String>().Utf8Value();
+  if (given.find('\0') != std::string::npos) refuse("a string without NUL characters");
+  return given;
+}
+
+std::string Argument::text_or(const char* fallback) const {
+  return absent() ? fallback : text();
+}
+
+size_t Argument::word(std::initializer_list<const char*> words) const {
+  std::string all;
+  if (value_.IsString()) {
+    const std::string given = value_.As<Napi::String>().Utf8Value();
+    size_t index = 0;
+    for (const char* known : words) {
+      if (given == known) return index;
+      index++;
+    }
+  }
+  for (const char* known : words) all += (all.empty() ? "'" : ", '") + std::string(known) + "'";
+  refuse("one of " + all);
+}
+
+size_t Argument::word_or(size_t fallback, std::initializer_list<const char*> words) const {
+  return absent() ? fallback : word(words);
+}
+
+std::span<uint8_t> Argument::bytes(size_t least, size_t most) const {
+  if (!value_.IsTypedArray() ||
+      value_.As<Napi::TypedArray>().TypedArrayType() != napi_uint8_array) {
+    refuse("a Uint8Array");
+  }
+  auto array = value_.As<Napi::Uint8Array>();
+  const size_t length = array.ByteLength();
+  if (length < least || length > most) {
+    out_of_range(least == most ? std::to_string(least) + " bytes long"
+                               : "from " + std::to_string(least) + " to " + std::to_string(most) +
+                                     " bytes long");
+  }
+  if (length == 0) return {};
+  return {array.Data(), length};
+}
+
+std::vector<uint8_t> Argument::copied_bytes(size_t most) const {
+  const auto given = bytes(0, most);
+  return {given.begin(), given.end()};
+}
+
+Napi::Array Argument::list() const {
+  if (!value_.IsArray()) refuse("an array");
+  return value_.As<Napi::Array>();
+}
+
+std::vector<uint32_t> Argument::u32_list(size_t most) const {
+  const Napi::Array array = list();
+  if (array.Length() == 0 || array.Length() > most) {
+    out_of_range("a list of 1 to " + std::to_string(most) + " entries");
+  }
+  std::vector<uint32_t> all;
+  for (uint32_t i = 0; i < array.Length(); i++) {
+    all.push_back(Argument(array.Get(i), name_ + "[" + std::to_string(i) + "]").u32());
+  }
+  return all;
+}
+
+Napi::Function Argument::function() const {
+  if (!value_.IsFunction()) refuse("a function");
+  return value_.As<Napi::Function>();
+}
+
+}  // namespace nvmeof::addon

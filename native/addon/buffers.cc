@@ -1,0 +1,106 @@
+// Registered buffers of JavaScript: the memory, and the calls of the door. JavaScript sees the
+// memory as an external ArrayBuffer, which is detached by freeBuffer, so that nobody touches freed
+// memory.
+#include "addon/buffers.h"
+
+#include <sys/mman.h>
+
+#include <cerrno>
+
+#include "addon/instance.h"
+#include "addon/task.h"
+
+namespace nvmeof::addon {
+
+namespace {
+constexpr size_t kHugePage = 2u << 20;
+constexpr size_t kBufferMax = size_t{64} << 30;
+}  // namespace
+
+Result<std::shared_ptr<Mapping>> Mapping::create(size_t bytes) {
+  const bool huge = bytes >= kHugePage;
+  const size_t rounded = (bytes + 4095) / 4096 * 4096;
+  const size_t mapped_bytes = huge ? rounded + kHugePage : rounded;
+  void* mapped = mmap(nullptr, mapped_bytes, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (mapped == MAP_FAILED) {
+    return Error{errno, "no memory for a buffer of " + std::to_string(bytes) + " bytes"};
+  }
+  auto address = reinterpret_cast<uintptr_t>(mapped);
+  if (huge) {
+    address = (address + kHugePage - 1) / kHugePage * kHugePage;
+    madvise(reinterpret_cast<void*>(address), rounded, MADV_HUGEPAGE);
+  }
+  return std::make_shared<Mapping>(reinterpret_cast<uint8_t*>(address), bytes, mapped,
+                                   mapped_bytes);
+}
+
+Mapping::~Mapping() {
+  munmap(mapped_, mapped_bytes_);
+}
+
+void Instance::free_buffer(uint32_t id) {
+  BufferEntry& entry = *buffers.find(id);
+  Buffer& buffer = *entry.buffer;
+  buffer.freed = true;
+  if (!tearing_down) {
+    const Napi::HandleScope scope(env);
+    if (Napi::ArrayBuffer memory = entry.memory.Value(); !memory.IsEmpty()) memory.Detach();
+    entry.memory.Reset();
+  }
+  std::unique_ptr<Device>* device = devices.find(buffer.device);
+  for (uint32_t reactor = 0; device && reactor < buffer.used.size(); reactor++) {
+    if (!buffer.used[reactor]) continue;
+    buffer.releases_pending++;
+    post(*side(reactor).reactor,
+         [on = (*device)->on[reactor].get(), &buffer] { on->release_buffer(&buffer); });
+  }
+  if (buffer.releases_pending == 0) buffers.erase(id);
+}
+
+void Instance::buffer_released(uint32_t id) {
+  BufferEntry* entry = buffers.find(id);
+  if (entry && --entry->buffer->releases_pending == 0) buffers.erase(id);
+}
+
+Napi::Value allocate_buffer(const Arguments& arguments) {
+  const Napi::Env env = arguments.env();
+  Instance& instance = Instance::running(env);
+  const uint32_t device = arguments.at(0, "device").u32();
+  instance.devices.get(env, device);
+  const Argument bytes = arguments.at(1, "bytes");
+  const uint64_t length = bytes.size(kBufferMax);
+  if (length == 0) bytes.out_of_range("an integer from 1 to " + std::to_string(kBufferMax));
+
+  auto buffer = std::make_unique<Buffer>();
+  buffer->mapping = value_or_throw(env, Mapping::create(length));
+  buffer->device = device;
+  buffer->on.resize(instance.runtime->sides.size());
+  buffer->used.resize(instance.runtime->sides.size());
+  // The ArrayBuffer holds the memory too: other views of it may live a little longer than we know.
+  auto* held = new std::shared_ptr<Mapping>(buffer->mapping);
+  Napi::ArrayBuffer memory = Napi::ArrayBuffer::New(
+      env, buffer->mapping->base(), length,
+      [](Napi::Env, void*, std::shared_ptr<Mapping>* mapping) { delete mapping; }, held);
+
+  const uint32_t id = instance.buffers.reserve();
+  buffer->id = id;
+  instance.buffers.put(id, {std::move(buffer), Napi::Weak(memory)});
+  Napi::Object result = Napi::Object::New(env);
+  result.Set("id", Napi::Number::New(env, id));
+  result.Set("memory", memory);
+  return result;
+}
+
+Napi::Value free_buffer(const Arguments& arguments) {
+  const Napi::Env env = arguments.env();
+  Instance& instance = Instance::of(env);
+  const uint32_t id = arguments.at(0, "buffer").u32();
+  if (instance.buffers.get(env, id).buffer->freed) {
+    throw_error(env, {ENOENT, "buffer " + std::to_string(id) + " was freed already"});
+  }
+  instance.free_buffer(id);
+  return env.Undefined();
+}
+
+}  // namespace nvmeof::addon

@@ -1,0 +1,77 @@
+// One flat map of counters, gathered from the devices, the engines, the reactors and the
+// registries.
+#include <cstring>
+#include <map>
+#include <string>
+
+#include "addon/instance.h"
+
+namespace nvmeof::addon {
+
+namespace {
+
+using Counters = std::map<std::string, double>;
+
+// Counters of the same name add up: over devices and reactors.
+void add(Counters& all, const std::vector<rdma::CounterValue>& some, const char* prefix) {
+  for (const rdma::CounterValue& counter : some) {
+    std::string name = counter.name;
+    if (!name.starts_with(prefix) && !name.starts_with("live.")) name.insert(0, prefix);
+    all[name] += static_cast<double>(counter.value);
+  }
+}
+
+void add_devices(Counters& all, Instance& instance) {
+  for (const auto& [id, device] : instance.devices.all()) {
+    add(all, device->device->counters(), "");
+    for (const auto& on : device->on) {
+      if (auto* target = on->target_if_made()) add(all, target->counters(), "target.");
+      if (auto* host = on->host_if_made()) add(all, host->counters(), "host.");
+      all["live.regions"] += on->live_regions();
+    }
+  }
+}
+
+void add_reactors(Counters& all, const Runtime& runtime) {
+  for (const auto& side : runtime.sides) {
+    const reactor::Counters& counters = side->reactor->counters();
+    const std::string prefix = "reactor." + std::to_string(side->reactor->index()) + ".";
+    const auto read = [](const std::atomic<uint64_t>& counter) {
+      return static_cast<double>(counter.load(std::memory_order_relaxed));
+    };
+    all[prefix + "iterations"] = read(counters.iterations);
+    all[prefix + "idleIterations"] = read(counters.idle_iterations);
+    all[prefix + "sleeps"] = read(counters.sleeps);
+    all[prefix + "tasks"] = read(counters.tasks);
+    all[prefix + "busyNs"] = read(counters.busy_ns);
+    all[prefix + "idleNs"] = read(counters.idle_ns);
+  }
+}
+
+}  // namespace
+
+Napi::Value counters(const Arguments& arguments) {
+  const Napi::Env env = arguments.env();
+  Instance& instance = Instance::of(env);
+  Counters all;
+  all["live.devices"] = static_cast<double>(instance.devices.size());
+  all["live.listeners"] = static_cast<double>(instance.listeners.size());
+  all["live.connections"] = static_cast<double>(instance.connections.size());
+  all["live.queues"] = static_cast<double>(instance.queues.size());
+  all["live.backings"] = static_cast<double>(instance.backings.size());
+  all["live.tables"] = static_cast<double>(instance.tables.size());
+  all["live.operations"] = static_cast<double>(instance.operations.size());
+  all["live.buffers"] = static_cast<double>(instance.buffers.size());
+  all["live.commands"] =
+      static_cast<double>(instance.commands.size() - instance.free_commands.size());
+  all["live.regions"] = 0;
+  if (instance.runtime && instance.runtime->running) {
+    add_devices(all, instance);
+    add_reactors(all, *instance.runtime);
+  }
+  Napi::Object result = Napi::Object::New(env);
+  for (const auto& [name, value] : all) result.Set(name, Napi::Number::New(env, value));
+  return result;
+}
+
+}  // namespace nvmeof::addon

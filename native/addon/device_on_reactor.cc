@@ -1,0 +1,309 @@
+// One device on one reactor; see device_on_reactor.h.
+#include "addon/device_on_reactor.h"
+
+#include <cerrno>
+#include <cstring>
+
+namespace nvmeof::addon {
+
+namespace {
+
+std::span<const uint8_t> bytes_of(const std::string& text) {
+  return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
+}
+
+uint8_t region_access(const rdma::Device& device) {
+  // With memory windows each command gets a key of its own; without them the region's key is shown.
+  return device.capabilities().memory_windows
+             ? rdma::kLocalWrite | rdma::kWindowBind
+             : rdma::kLocalWrite | rdma::kRemoteWrite | rdma::kRemoteRead;
+}
+
+rdma::ConnectFailure failure_of(int code) {
+  switch (code) {
+    case EADDRINUSE:
+      return rdma::ConnectFailure::AddressInUse;
+    case EMSGSIZE:
+      return rdma::ConnectFailure::MtuTooLarge;
+    case ECONNREFUSED:
+      return rdma::ConnectFailure::PortUnreachable;
+    case ENETUNREACH:
+    case EHOSTUNREACH:
+    case EINVAL:
+      return rdma::ConnectFailure::Unreachable;
+    default:
+      return rdma::ConnectFailure::NoResources;
+  }
+}
+
+// IB CM reject reason "consumer reject" needs private data; this says only that we have no room.
+constexpr uint16_t kRejectNoResources = 3;
+
+}  // namespace
+
+DeviceOnReactor::DeviceOnReactor(rdma::Device* device, reactor::Reactor* reactor, EventRing* ring,
+                                 const TableMirror* tables, const nvmf::TargetLimits& limits)
+    : device_(device), reactor_(reactor), ring_(ring), tables_(tables), limits_(limits) {}
+
+Result<nvmf::TargetEngine*> DeviceOnReactor::target() {
+  if (target_) return target_.get();
+  auto made = nvmf::TargetEngine::create(device_, reactor_, this, limits_);
+  if (!made) return made.error();
+  target_ = std::move(*made);
+  for (const auto& [table, entries] : *tables_) {
+    for (const auto& [nsid, entry] : entries) {
+      target_->set_namespace(
+          table, nsid, entry, [](void*) {}, nullptr);
+    }
+  }
+  target_seen_.store(target_.get(), std::memory_order_release);
+  return target_.get();
+}
+
+Result<nvmf::HostEngine*> DeviceOnReactor::host() {
+  if (host_) return host_.get();
+  auto made = nvmf::HostEngine::create(device_, reactor_, this);
+  if (!made) return made.error();
+  host_ = std::move(*made);
+  host_seen_.store(host_.get(), std::memory_order_release);
+  return host_.get();
+}
+
+void DeviceOnReactor::track(uint32_t queue) {
+  queues_.insert(queue);
+  live_queues_.store(static_cast<uint32_t>(queues_.size()), std::memory_order_release);
+}
+
+void DeviceOnReactor::accept(uint32_t queue, rdma::ConnectionId connection,
+                             nvmf::AcceptOptions options,
+                             const std::vector<uint8_t>& private_data) {
+  track(queue);
+  options.parameters.private_data = private_data;
+  Result<nvmf::TargetEngine*> engine = target();
+  Error error;
+  if (engine) {
+    const Result<void> accepted = (*engine)->accept(queue, connection, options);
+    if (accepted) return;
+    error = accepted.error();
+  } else {
+    error = engine.error();
+    device_->reject(connection, kRejectNoResources, {});
+  }
+  push(nvmf::EventKind::QueueClosed, queue, 0, 0, 0, {}, bytes_of(error.message));
+}
+
+void DeviceOnReactor::connect(uint32_t queue, const sockaddr_storage& peer, uint16_t port,
+                              nvmf::HostQueueOptions options,
+                              const std::vector<uint8_t>& private_data) {
+  track(queue);
+  options.parameters.private_data = private_data;
+  Result<nvmf::HostEngine*> engine = host();
+  Error error;
+  if (engine) {
+    const Result<void> connecting = (*engine)->connect(queue, peer, port, options);
+    if (connecting) return;
+    error = connecting.error();
+  } else {
+    error = engine.error();
+  }
+  push(nvmf::EventKind::ConnectFailed, queue, 0, static_cast<uint32_t>(failure_of(error.code)), 0,
+       {}, bytes_of(error.message));
+}
+
+void DeviceOnReactor::close(uint32_t queue) {
+  // Ids are unique in the process: the engine that does not know one ignores it.
+  if (!queues_.contains(queue)) return;
+  if (target_) target_->close(queue);
+  if (host_ && queues_.contains(queue)) host_->close(queue);
+}
+
+void DeviceOnReactor::change(const Change& change) {
+  if (!target_) return;
+  auto* pending = new PendingChange{change.operation, this};
+  changes_.insert(pending);
+  change.operation->pending.fetch_add(1, std::memory_order_relaxed);
+  switch (change.kind) {
+    case Change::Kind::Set:
+      target_->set_namespace(change.table, change.nsid, change.entry, changed, pending);
+      break;
+    case Change::Kind::Remove:
+      target_->remove_namespace(change.table, change.nsid, changed, pending);
+      break;
+    case Change::Kind::DestroyTable:
+      target_->destroy_table(change.table, changed, pending);
+      break;
+  }
+}
+
+void DeviceOnReactor::changed(void* context) {
+  auto* pending = static_cast<PendingChange*>(context);
+  pending->on->changes_.erase(pending);
+  pending->operation->confirm(*pending->on->ring_);
+  delete pending;
+}
+
+void DeviceOnReactor::name_listener(uint32_t device_listener, uint32_t listener) {
+  listeners_[device_listener] = listener;
+}
+
+// ---- Commands of JavaScript
+
+Result<nvmf::HostMemory*> DeviceOnReactor::registered(Buffer* buffer) {
+  Buffer::OnReactor& here = buffer->on[reactor_->index()];
+  if (here.region) return &here.memory;
+  Result<nvmf::HostEngine*> engine = host();
+  if (!engine) return engine.error();
+  const Mapping& mapping = *buffer->mapping;
+  auto region = (*engine)->protection_domain()->register_memory(mapping.base(), mapping.bytes(),
+                                                                region_access(*device_));
+  if (!region) return region.error();
+  here.region = std::move(*region);
+  here.memory = {mapping.base(), mapping.bytes(), here.region.get()};
+  buffers_.insert(buffer);
+  live_regions_.store(static_cast<uint32_t>(buffers_.size()), std::memory_order_relaxed);
+  return &here.memory;
+}
+
+void DeviceOnReactor::submit(SubmittedCommand* command) {
+  static constexpr uint8_t no_answer[16] = {};
+  commands_.insert(command);
+  if (command->buffer) {
+    command->buffer->on[reactor_->index()].in_flight++;
+    Result<nvmf::HostMemory*> memory = registered(command->buffer);
+    if (!memory) {
+      complete(command, nvmf::Outcome::Cancelled, no_answer);
+      return;
+    }
+    command->command.memory = *memory;
+  }
+  command->on = this;
+  command->command.context = command;
+  command->command.done = finished;
+  if (!host_) {
+    complete(command, nvmf::Outcome::QueueDied, no_answer);
+    return;
+  }
+  host_->submit(command->queue, &command->command);
+}
+
+void DeviceOnReactor::finished(nvmf::HostCommand* command, nvmf::Outcome outcome,
+                               const uint8_t cqe[16]) {
+  auto* mine = static_cast<SubmittedCommand*>(command->context);
+  mine->on->complete(mine, outcome, cqe);
+}
+
+void DeviceOnReactor::complete(SubmittedCommand* command, nvmf::Outcome outcome,
+                               const uint8_t cqe[16]) {
+  commands_.erase(command);
+  Buffer* const buffer = command->buffer;
+  std::span<const uint8_t> data;
+  const bool success = outcome == nvmf::Outcome::Ok && (cqe[14] >> 1 | cqe[15]) == 0;
+  if (success && command->answer_by_event) {
+    data = {buffer->mapping->base() + command->command.offset, command->command.length};
+  }
+  // The JavaScript thread takes the command back when it sees the event.
+  ring_->push(nvmf::EventKind::Completion, command->queue, command->tag,
+              static_cast<uint32_t>(outcome), command->index, {cqe, 16}, data);
+  if (!buffer) return;
+  Buffer::OnReactor& here = buffer->on[reactor_->index()];
+  if (--here.in_flight == 0 && here.releasing) drop_region(buffer);
+}
+
+void DeviceOnReactor::release_buffer(Buffer* buffer) {
+  Buffer::OnReactor& here = buffer->on[reactor_->index()];
+  here.releasing = true;
+  if (here.in_flight == 0) drop_region(buffer);
+}
+
+void DeviceOnReactor::drop_region(Buffer* buffer) {
+  Buffer::OnReactor& here = buffer->on[reactor_->index()];
+  here.region.reset();
+  buffers_.erase(buffer);
+  live_regions_.store(static_cast<uint32_t>(buffers_.size()), std::memory_order_relaxed);
+  if (here.releasing) {
+    here.releasing = false;
+    ring_->push_record(kBufferReleased, buffer->id, 0, 0, 0, {}, {});
+  }
+}
+
+// ---- Events and the end
+
+void DeviceOnReactor::push(nvmf::EventKind kind, uint32_t id, uint32_t tag, uint32_t code,
+                           uint64_t value, std::span<const uint8_t> first,
+                           std::span<const uint8_t> second) {
+  if (kind == nvmf::EventKind::ConnectRequest) {
+    const auto listener = listeners_.find(id);
+    if (listener == listeners_.end()) {  // taken back a moment ago
+      device_->reject(value, kRejectNoResources, {});
+      return;
+    }
+    id = listener->second;
+  } else if (kind == nvmf::EventKind::QueueClosed || kind == nvmf::EventKind::ConnectFailed) {
+    queues_.erase(id);
+    live_queues_.store(static_cast<uint32_t>(queues_.size()), std::memory_order_release);
+  }
+  ring_->push(kind, id, tag, code, value, first, second);
+}
+
+void DeviceOnReactor::tear_down() {
+  static constexpr uint8_t no_answer[16] = {};
+  target_seen_.store(nullptr, std::memory_order_release);
+  host_seen_.store(nullptr, std::memory_order_release);
+  // Takes keys from the peers, should a queue still be there.
+  const std::set<uint32_t> queues = queues_;
+  for (const uint32_t queue : queues) close(queue);
+  // Regions before the engine, which owns their protection domain.
+  while (!buffers_.empty()) {
+    Buffer* const buffer = *buffers_.begin();
+    if (buffer->on[reactor_->index()].in_flight != 0) {
+      buffer->on[reactor_->index()].region.reset();
+      buffers_.erase(buffer);
+    } else {
+      drop_region(buffer);
+    }
+  }
+  live_regions_.store(0, std::memory_order_relaxed);
+  target_.reset();
+  host_.reset();
+  while (!commands_.empty()) {
+    complete(*commands_.begin(), nvmf::Outcome::QueueDied, no_answer);
+  }
+  while (!changes_.empty()) changed(*changes_.begin());
+  const std::string reason = "the device was closed";
+  while (!queues_.empty()) {
+    push(nvmf::EventKind::QueueClosed, *queues_.begin(), 0, 0, 0, {}, bytes_of(reason));
+  }
+  listeners_.clear();
+}
+
+// ---- ListenRouter
+
+void ListenRouter::set(unsigned reactor, DeviceOnReactor* on) {
+  if (on_.size() <= reactor) on_.resize(reactor + 1);
+  on_[reactor] = on;
+}
+
+nvmf::TargetEngine* ListenRouter::here() const {
+  const reactor::Reactor* reactor = reactor::Reactor::current();
+  if (!reactor || reactor->index() >= on_.size()) return nullptr;
+  return on_[reactor->index()]->target_on_thread();
+}
+
+void ListenRouter::on_connect_request(const rdma::ConnectRequest& request) {
+  if (auto* engine = here()) engine->on_connect_request(request);
+}
+void ListenRouter::on_connect_response(rdma::ConnectionId id,
+                                       const rdma::ConnectResponse& response) {
+  if (auto* engine = here()) engine->on_connect_response(id, response);
+}
+void ListenRouter::on_connect_failed(rdma::ConnectionId id, const rdma::ConnectFailed& failed) {
+  if (auto* engine = here()) engine->on_connect_failed(id, failed);
+}
+void ListenRouter::on_established(rdma::ConnectionId id) {
+  if (auto* engine = here()) engine->on_established(id);
+}
+void ListenRouter::on_disconnected(rdma::ConnectionId id, const std::string& reason) {
+  if (auto* engine = here()) engine->on_disconnected(id, reason);
+}
+
+}  // namespace nvmeof::addon

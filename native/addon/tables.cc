@@ -1,0 +1,108 @@
+// Namespace tables: the mirror on each reactor, confirmation of changes, and the calls of the door.
+#include "addon/tables.h"
+
+#include "addon/instance.h"
+#include "addon/task.h"
+
+namespace nvmeof::addon {
+
+void Operation::confirm(nvmf::EventSink& sink) {
+  if (pending.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+  for (const auto& backing : released) backing->references.fetch_sub(1);
+  // The JavaScript thread may free this as soon as it sees the event.
+  sink.push(nvmf::EventKind::OperationDone, id, 0, 0, 0, {}, {});
+}
+
+void apply(TableMirror& tables, const Change& change) {
+  switch (change.kind) {
+    case Change::Kind::Set:
+      tables[change.table][change.nsid] = change.entry;
+      break;
+    case Change::Kind::Remove:
+      tables[change.table].erase(change.nsid);
+      break;
+    case Change::Kind::DestroyTable:
+      tables.erase(change.table);
+      break;
+  }
+}
+
+namespace {
+
+// Every reactor applies the change to its mirror and its engines, and confirms.
+uint32_t begin(Instance& instance, Change change, std::vector<std::shared_ptr<Backing>> released) {
+  Runtime& runtime = *instance.runtime;
+  Operation& operation = instance.begin_operation();
+  operation.released = std::move(released);
+  operation.pending = static_cast<uint32_t>(runtime.sides.size());
+  change.operation = &operation;
+  const uint32_t id = operation.id;
+  for (const auto& side : runtime.sides) {
+    post(*side->reactor, [side = side.get(), change] {
+      apply(side->tables, change);
+      for (DeviceOnReactor* device : side->devices) device->change(change);
+      change.operation->confirm(side->ring);
+    });
+  }
+  return id;
+}
+
+}  // namespace
+
+Napi::Value create_table(const Arguments& arguments) {
+  Instance& instance = Instance::running(arguments.env());
+  return Napi::Number::New(arguments.env(), instance.tables.add({}));
+}
+
+Napi::Value set_namespace(const Arguments& arguments) {
+  const Napi::Env env = arguments.env();
+  Instance& instance = Instance::running(env);
+  Table& table = instance.tables.get(env, arguments.at(0, "table").u32());
+  const uint32_t nsid = arguments.at(1, "nsid").u32(1, 0xFFFFFFFE);
+  const Argument options = arguments.at(2, "options");
+  const std::shared_ptr<Backing> backing = instance.backings.get(env, options["backing"].u32());
+  Change change{};
+  change.kind = Change::Kind::Set;
+  change.table = arguments.at(0, "table").u32();
+  change.nsid = nsid;
+  change.entry.backing = backing->backing.get();
+  change.entry.write_protected = options["writeProtected"].boolean();
+  change.entry.max_transfer_bytes = options["maxTransferBytes"].u32(512, nvmf::kEventSecondMax);
+
+  std::vector<std::shared_ptr<Backing>> released;
+  std::shared_ptr<Backing>& entry = table[nsid];
+  if (entry) released.push_back(entry);
+  backing->references.fetch_add(1);
+  entry = backing;
+  return Napi::Number::New(env, begin(instance, change, std::move(released)));
+}
+
+Napi::Value remove_namespace(const Arguments& arguments) {
+  const Napi::Env env = arguments.env();
+  Instance& instance = Instance::running(env);
+  const uint32_t id = arguments.at(0, "table").u32();
+  Table& table = instance.tables.get(env, id);
+  const uint32_t nsid = arguments.at(1, "nsid").u32(1, 0xFFFFFFFE);
+  const auto entry = table.find(nsid);
+  if (entry == table.end()) {
+    throw_error(
+        env, {ENOENT, "table " + std::to_string(id) + " has no namespace " + std::to_string(nsid)});
+  }
+  std::vector<std::shared_ptr<Backing>> released{entry->second};
+  table.erase(entry);
+  const Change change{Change::Kind::Remove, id, nsid, {}, nullptr};
+  return Napi::Number::New(env, begin(instance, change, std::move(released)));
+}
+
+Napi::Value destroy_table(const Arguments& arguments) {
+  const Napi::Env env = arguments.env();
+  Instance& instance = Instance::running(env);
+  const uint32_t id = arguments.at(0, "table").u32();
+  std::vector<std::shared_ptr<Backing>> released;
+  for (const auto& [nsid, backing] : instance.tables.get(env, id)) released.push_back(backing);
+  instance.tables.erase(id);
+  const Change change{Change::Kind::DestroyTable, id, 0, {}, nullptr};
+  return Napi::Number::New(env, begin(instance, change, std::move(released)));
+}
+
+}  // namespace nvmeof::addon

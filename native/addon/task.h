@@ -1,0 +1,32 @@
+// Sends a piece of work to a reactor from the JavaScript thread (or a worker thread).
+#pragma once
+#include <sched.h>
+
+#include <memory>
+#include <utility>
+
+#include "reactor/reactor.h"
+
+namespace nvmeof::addon {
+
+// `work` runs once on the reactor's thread, after everything this thread posted before. Waits while
+// the reactor's ring of tasks is full: it never waits for JavaScript, so room comes.
+template <typename Work>
+void post(reactor::Reactor& reactor, Work work) {
+  const reactor::Task task{[](void* context, uint64_t) {
+                             const std::unique_ptr<Work> mine(static_cast<Work*>(context));
+                             (*mine)();
+                           },
+                           new Work(std::move(work)), 0};
+  while (!reactor.post(task)) sched_yield();
+}
+
+// For start-up, shutdown and set-up of devices only: JavaScript stands still meanwhile.
+template <typename Work>
+void run_and_wait(reactor::Reactor& reactor, Work&& work) {
+  using Callable = std::remove_reference_t<Work>;
+  reactor.run_and_wait(
+      {[](void* context, uint64_t) { (*static_cast<Callable*>(context))(); }, &work, 0});
+}
+
+}  // namespace nvmeof::addon
