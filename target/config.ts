@@ -1,0 +1,248 @@
+/**
+ * What a target is told to export: the schema of the configuration file and of `Target.start`. Every error names the place in
+ * the file and what would be right there. Holds no behaviour; identities that are left out are derived in identity.ts.
+ */
+import { readFile, rename, writeFile } from 'node:fs/promises';
+import { z } from 'zod';
+import { NvmeofError, messageOf } from '../native/common/errors.ts';
+import { parseAddress } from '../native/common/address.ts';
+import { isUuid, nqnProblem } from '../native/common/nqn.ts';
+import { parseSize } from '../native/common/size.ts';
+import { DISCOVERY_NQN, NVME_RDMA_PORT } from '../native/wire/fabrics.ts';
+import { completeIdentities } from './identity.ts';
+
+export const NSID_MAX = 4096;
+export const QUEUE_DEPTH_MIN = 32;
+export const QUEUE_DEPTH_MAX = 1024;
+export const MAX_QUEUES_MAX = 1024;
+/** The receive buffers of the native side are sized for this. */
+export const IN_CAPSULE_BYTES_MAX = 4096;
+
+/** Text with units, a byte count, or (from programs) a bigint. */
+const anySize = z
+  .union([z.string(), z.number(), z.bigint()], {
+    error: 'must be a size: bytes, or text like "256MiB"',
+  })
+  .transform((value, context) => {
+    try {
+      return parseSize(value.toString());
+    } catch (error) {
+      context.addIssue({ code: 'custom', message: messageOf(error) });
+      return z.NEVER;
+    }
+  });
+
+const address = z.string().superRefine((text, context) => {
+  try {
+    parseAddress(text);
+  } catch (error) {
+    context.addIssue({
+      code: 'custom',
+      message: `${messageOf(error)}; write an address of this machine such as 192.0.2.1 or ::1`,
+    });
+  }
+});
+
+const nqn = z.string().superRefine((text, context) => {
+  const problem = nqnProblem(text);
+  if (problem === undefined) return;
+  context.addIssue({
+    code: 'custom',
+    message: `the NQN ${problem}; write one like nqn.2024-01.com.example:disk1`,
+  });
+});
+
+const printable = (length: number, what: string): z.ZodString =>
+  z
+    .string()
+    .regex(/^[\x20-\x7e]+$/, `${what} must be printable ASCII`)
+    .max(length, `${what} has at most ${length} characters`);
+
+const hex = (bytes: number): z.ZodString =>
+  z.string().regex(new RegExp(`^[0-9a-fA-F]{${bytes * 2}}$`), `must be ${bytes * 2} hex digits`);
+
+export const portSchema = z.strictObject({
+  address,
+  port: z.number().int().min(1).max(65535).default(NVME_RDMA_PORT),
+  inCapsuleBytes: z
+    .number()
+    .int()
+    .min(0)
+    .max(IN_CAPSULE_BYTES_MAX)
+    .multipleOf(16)
+    .default(IN_CAPSULE_BYTES_MAX),
+  queueDepth: z.number().int().min(QUEUE_DEPTH_MIN).max(QUEUE_DEPTH_MAX).default(128),
+  /** I/O queues of one controller. */
+  maxQueues: z.number().int().min(1).max(MAX_QUEUES_MAX).default(64),
+});
+
+export const namespaceSchema = z
+  .strictObject({
+    /** Absent: the lowest free one. */
+    nsid: z.number().int().min(1).max(NSID_MAX).optional(),
+    path: z.string().min(1).optional(),
+    memory: anySize.optional(),
+    null: anySize.optional(),
+    /** Of a file; absent: what the file has. */
+    size: anySize.optional(),
+    blockSize: z
+      .union([z.literal(512), z.literal(4096)], { error: 'must be 512 or 4096' })
+      .default(512),
+    readOnly: z.boolean().default(false),
+    uuid: z.string().refine(isUuid, 'must be a UUID').optional(),
+    nguid: hex(16).optional(),
+    cache: z.enum(['write-back', 'write-through', 'direct']).default('write-back'),
+    /** Skip the lock that keeps a backing to one namespace. */
+    shared: z.boolean().default(false),
+    enabled: z.boolean().default(true),
+  })
+  .superRefine((namespace, context) => {
+    const sources = [namespace.path, namespace.memory, namespace.null].filter(
+      (source) => source !== undefined,
+    );
+    if (sources.length !== 1) {
+      context.addIssue({
+        code: 'custom',
+        message: 'needs exactly one of "path", "memory" and "null"',
+      });
+    }
+    const fixed = namespace.memory ?? namespace.null;
+    if (fixed !== undefined && (fixed === 0n || fixed % BigInt(namespace.blockSize) !== 0n)) {
+      context.addIssue({
+        code: 'custom',
+        message: `the size must be a multiple of the block size ${namespace.blockSize}, and not 0`,
+      });
+    }
+  });
+
+export const subsystemSchema = z
+  .strictObject({
+    nqn: nqn.refine((text) => text !== DISCOVERY_NQN, 'is the discovery NQN: choose your own'),
+    serial: printable(20, 'the serial number').optional(),
+    model: printable(40, 'the model').default('nvmeof'),
+    /** Default: true when no hosts are listed. */
+    allowAnyHost: z.boolean().optional(),
+    hosts: z.array(nqn).default([]),
+    namespaces: z.array(namespaceSchema).default([]),
+  })
+  .superRefine((subsystem, context) => {
+    const seen = new Set<number>();
+    subsystem.namespaces.forEach(({ nsid }, index) => {
+      if (nsid === undefined) return;
+      if (seen.has(nsid)) {
+        context.addIssue({
+          code: 'custom',
+          path: ['namespaces', index, 'nsid'],
+          message: `nsid ${nsid} is used twice`,
+        });
+      }
+      seen.add(nsid);
+    });
+  });
+
+export const targetSchema = z
+  .strictObject({
+    ports: z.array(portSchema).min(1, 'needs at least one port to listen on'),
+    subsystems: z.array(subsystemSchema).default([]),
+    /** One reactor per entry, pinned to that core; -1: not pinned. */
+    cores: z.array(z.number().int().min(-1)).min(1).default([-1]),
+    pollForever: z.boolean().default(false),
+    provider: z.enum(['auto', 'soft', 'verbs']).default('auto'),
+    /** RoCE path MTU; absent: what the interface carries. */
+    mtu: z
+      .union([z.literal(256), z.literal(512), z.literal(1024), z.literal(2048), z.literal(4096)], {
+        error: 'must be 256, 512, 1024, 2048 or 4096',
+      })
+      .optional(),
+    /** File that takes every packet, for Wireshark. */
+    pcap: z.string().min(1).optional(),
+  })
+  .superRefine((target, context) => {
+    const seen = new Set<string>();
+    target.subsystems.forEach((subsystem, index) => {
+      if (seen.has(subsystem.nqn)) {
+        context.addIssue({
+          code: 'custom',
+          path: ['subsystems', index, 'nqn'],
+          message: `${subsystem.nqn} is used twice`,
+        });
+      }
+      seen.add(subsystem.nqn);
+    });
+  });
+
+/** What a person or program writes. */
+export type TargetOptions = z.input<typeof targetSchema>;
+export type PortOptions = z.input<typeof portSchema>;
+export type SubsystemOptions = z.input<typeof subsystemSchema>;
+export type NamespaceOptions = z.input<typeof namespaceSchema>;
+
+/** After the schema: defaults filled in, sizes as bigint. */
+export type TargetConfig = z.output<typeof targetSchema>;
+export type PortConfig = z.output<typeof portSchema>;
+export type SubsystemConfig = z.output<typeof subsystemSchema>;
+export type NamespaceConfig = z.output<typeof namespaceSchema>;
+
+/** 'subsystems[0].namespaces[1].path' */
+function formatPath(path: readonly PropertyKey[]): string {
+  return path
+    .map((part) => (typeof part === 'number' ? `[${part}]` : `.${String(part)}`))
+    .join('')
+    .replace(/^\./, '');
+}
+
+/** Checks a value against a schema; throws CONFIG_INVALID that lists every problem with its place. */
+export function check<S extends z.ZodType>(schema: S, value: unknown, source: string): z.output<S> {
+  const parsed = schema.safeParse(value);
+  if (parsed.success) return parsed.data;
+  const problems = parsed.error.issues.map((issue) => {
+    const path = formatPath(issue.path);
+    const text =
+      issue.code === 'unrecognized_keys'
+        ? `unknown key ${issue.keys.map((key) => `"${key}"`).join(', ')}; check the spelling`
+        : issue.message;
+    return path === '' ? text : `${path}: ${text}`;
+  });
+  throw new NvmeofError('CONFIG_INVALID', `${source}: ${problems.join('\n')}`, { object: source });
+}
+
+/** Checks options and derives the identities that are left out. */
+export function parseConfig(value: unknown, source = 'configuration'): TargetConfig {
+  return completeIdentities(check(targetSchema, value, source));
+}
+
+export async function loadConfig(path: string): Promise<TargetConfig> {
+  let text: string;
+  try {
+    text = await readFile(path, 'utf8');
+  } catch (error) {
+    throw new NvmeofError('CONFIG_UNREADABLE', `${path}: ${messageOf(error)}`, {
+      object: path,
+      cause: error,
+    });
+  }
+  let value: unknown;
+  try {
+    value = JSON.parse(text);
+  } catch (error) {
+    throw new NvmeofError('CONFIG_INVALID', `${path}: not JSON: ${messageOf(error)}`, {
+      object: path,
+      cause: error,
+    });
+  }
+  return parseConfig(value, path);
+}
+
+/** The configuration as JSON, with every identity written out. Sizes become byte counts. */
+export function formatConfig(config: TargetConfig): string {
+  const plain = (_key: string, value: unknown): unknown =>
+    typeof value === 'bigint' ? value.toString() : value;
+  return JSON.stringify(completeIdentities(config), plain, 2) + '\n';
+}
+
+/** Replaces the file in one step: a reader sees the old one or the new one. */
+export async function saveConfig(path: string, config: TargetConfig): Promise<void> {
+  const temporary = `${path}.${process.pid}.tmp`;
+  await writeFile(temporary, formatConfig(config), { mode: 0o600 });
+  await rename(temporary, path);
+}

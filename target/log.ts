@@ -1,0 +1,13 @@
+/**
+ * Where a target writes its log: any logger with bunyan's four calls. Without one it is silent.
+ */
+export interface Log {
+  debug(fields: object, message: string): void;
+  info(fields: object, message: string): void;
+  warn(fields: object, message: string): void;
+  error(fields: object, message: string): void;
+}
+
+const nothing = (): void => undefined;
+
+export const silentLog: Log = { debug: nothing, info: nothing, warn: nothing, error: nothing };

@@ -1,0 +1,180 @@
+/**
+ * One address and port the target listens on. Takes connection requests, places their queues, and brings each queue's events to
+ * where they belong. Devices are shared by ports on one address.
+ */
+import type { DeviceId, DoorEvent, ListenerId } from '../native/index.ts';
+import type { ConnectRequestEvent, QueueEvent } from '../native/runtime.ts';
+import { formatEndpoint, parseAddress } from '../native/common/address.ts';
+import type { Endpoint } from '../native/common/address.ts';
+import { NvmeofError, messageOf } from '../native/common/errors.ts';
+import {
+  CM_REJ_CONSUMER,
+  CmRejectPrivateData,
+  CmReplyPrivateData,
+} from '../native/wire/fabrics.ts';
+import { Sqe } from '../native/wire/sqe.ts';
+import { Status } from '../native/wire/status.ts';
+import type { PortConfig } from './config.ts';
+import { checkConnectionRequest, connect } from './connect.ts';
+import type { Context } from './context.ts';
+import { execute } from './execute.ts';
+import { fail } from './outcome.ts';
+import type { Placement } from './placement.ts';
+import { TargetQueue } from './queue.ts';
+
+/** A connection whose host sends no Connect is closed after this. */
+export const CONNECT_TIMEOUT_MS = 10_000;
+
+type Capsule = Extract<DoorEvent, { readonly kind: 'capsule' }>;
+
+export class Port {
+  readonly id: number;
+  readonly config: PortConfig;
+  readonly endpoint: Endpoint;
+  readonly #context: Context;
+  readonly #placement: Placement;
+  readonly #device: DeviceId;
+  readonly #listener: ListenerId;
+  /** All queues that came in here and are not gone. */
+  readonly #queues = new Set<TargetQueue>();
+
+  constructor(
+    context: Context,
+    placement: Placement,
+    id: number,
+    config: PortConfig,
+    device: DeviceId,
+  ) {
+    this.#context = context;
+    this.#placement = placement;
+    this.id = id;
+    this.config = config;
+    this.endpoint = { address: parseAddress(config.address), port: config.port };
+    this.#device = device;
+    const { runtime } = context;
+    try {
+      this.#listener = runtime.door.listen(device, config.port);
+    } catch (error) {
+      throw new NvmeofError(
+        'LISTEN_FAILED',
+        `cannot listen on ${formatEndpoint(this.endpoint)}: ${messageOf(error)}`,
+        { object: formatEndpoint(this.endpoint), cause: error },
+      );
+    }
+    runtime.handleListener(this.#listener, (event) => {
+      this.#connectRequest(event);
+    });
+  }
+
+  get queues(): ReadonlySet<TargetQueue> {
+    return this.#queues;
+  }
+
+  /** No new connections; those there are stay. */
+  unlisten(): void {
+    this.#context.runtime.handleListener(this.#listener, undefined);
+    this.#context.runtime.door.unlisten(this.#listener);
+  }
+
+  /** Ends every association and connection of this port. */
+  async close(reason: string): Promise<void> {
+    const queues = [...this.#queues];
+    const controllers = new Set(queues.flatMap(({ controller }) => controller ?? []));
+    await Promise.all([...controllers].map((controller) => controller.close(reason)));
+    for (const queue of queues) queue.close();
+    await Promise.all(queues.map(({ closed }) => closed));
+  }
+
+  #connectRequest(event: ConnectRequestEvent): void {
+    const { door } = this.#context.runtime;
+    const admission = checkConnectionRequest(event, this.config, (cntlid) =>
+      [...this.#context.subsystems.values()].some(({ controllers }) => controllers.has(cntlid)),
+    );
+    if (!admission.ok) {
+      const { status: sts, reason } = admission;
+      door.reject(event.connection, CM_REJ_CONSUMER, CmRejectPrivateData.encode({ sts }));
+      this.#context.log.warn({ peer: event.peer, sts }, `connection refused: ${reason}`);
+      this.#context.emit('refused', event.peer, reason);
+      return;
+    }
+    const { qid, depth } = admission;
+    const admin = qid === 0;
+    const reactor = this.#placement.place(admin, door.reactors());
+    const id = door.accept(event.connection, {
+      reactor,
+      depth,
+      // No in-capsule data on the admin queue (NVMe RDMA Transport 1.1).
+      inCapsuleBytes: admin ? 0 : this.config.inCapsuleBytes,
+      responderResources: 0,
+      initiatorDepth: Math.min(
+        event.responderResources,
+        door.deviceInfo(this.#device).maxInitiatorDepth,
+      ),
+      privateData: CmReplyPrivateData.encode({ crqsize: depth }),
+    });
+    const arrival = {
+      port: this.config,
+      portId: this.id,
+      local: event.local,
+      peer: event.peer,
+      reactor,
+    };
+    this.#watch(new TargetQueue(door, id, arrival, qid, depth));
+  }
+
+  #watch(queue: TargetQueue): void {
+    const { runtime, clock } = this.#context;
+    this.#queues.add(queue);
+    const timer = clock.after(CONNECT_TIMEOUT_MS, () => {
+      if (queue.state === 'unconnected') queue.close();
+    });
+    runtime.handleQueue(queue.id, (event) => {
+      this.#queueEvent(queue, event);
+    });
+    void queue.closed.then(() => {
+      timer.cancel();
+    });
+  }
+
+  #queueEvent(queue: TargetQueue, event: QueueEvent): void {
+    if (event.kind === 'capsule') this.#capsule(queue, event);
+    else if (event.kind === 'ioError') {
+      queue.controller?.errorLog.add({
+        sqid: queue.cmQid,
+        sqe: event.sqe,
+        status: event.status,
+        parameter: event.parameter,
+      });
+    } else if (event.kind === 'queueClosed') this.#ended(queue, event.reason);
+    else if (event.kind === 'connectFailed') this.#ended(queue, event.message);
+  }
+
+  #capsule(queue: TargetQueue, { tag, sqe, data }: Capsule): void {
+    const { controller } = queue;
+    if (queue.state === 'unconnected') {
+      connect(this.#context, { queue, tag, sqe, data }).catch((error: unknown) => {
+        this.#context.log.error({ error: messageOf(error) }, 'Connect failed');
+        queue.close();
+      });
+    } else if (controller && (queue.state === 'admin' || queue.state === 'io')) {
+      execute({ queue, controller, tag, sqe, data, header: Sqe.decode(sqe) });
+    } else if (queue.state === 'connecting') {
+      queue.complete(tag, fail(Status.commandSequence, 0, 'Connect is not answered yet'));
+    }
+  }
+
+  #ended(queue: TargetQueue, reason: string): void {
+    const { controller, cmQid, arrival, depth } = queue;
+    queue.ended();
+    this.#queues.delete(queue);
+    this.#placement.release(cmQid === 0, arrival.reactor);
+    if (!controller) return;
+    controller.queueClosed(queue, reason);
+    if (cmQid === 0) return;
+    this.#context.emit(
+      'queueClosed',
+      { ...controller.summary, qid: cmQid, reactor: arrival.reactor, depth },
+      reason,
+    );
+  }
+}

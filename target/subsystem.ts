@@ -1,0 +1,281 @@
+/**
+ * One NVM subsystem: namespaces, hosts, controllers. Changes of its namespaces run one after the other, and each ends only when it
+ * holds for all I/O. Controllers come and go by connect.ts.
+ */
+import type { TableId } from '../native/index.ts';
+import { NvmeofError } from '../native/common/errors.ts';
+import { Serial } from '../native/common/serial.ts';
+import { CNTLID_MAX } from '../native/wire/fabrics.ts';
+import { NSID_MAX } from './config.ts';
+import type { NamespaceConfig, SubsystemConfig } from './config.ts';
+import { MAX_TRANSFER_BYTES } from './context.ts';
+import type { Context } from './context.ts';
+import type { Controller } from './controller.ts';
+import { HostAccess } from './host-access.ts';
+import type { HostRules } from './host-access.ts';
+import { completeNamespace, derivedSerial } from './identity.ts';
+import type { CompleteNamespace } from './identity.ts';
+import { Namespace } from './namespace.ts';
+
+export class Subsystem {
+  readonly nqn: string;
+  readonly serial: string;
+  readonly model: string;
+  readonly discovery: boolean;
+  readonly access: HostAccess;
+  readonly controllers = new Map<number, Controller>();
+  readonly #context: Context;
+  readonly #table: TableId | undefined;
+  readonly #namespaces = new Map<number, Namespace>();
+  readonly #serial = new Serial();
+  #lastCntlid = 0;
+  /** What hosts attached now were told about a volatile write cache. */
+  #announcedVwc = false;
+  #removing = false;
+
+  constructor(context: Context, config: SubsystemConfig, discovery = false) {
+    this.#context = context;
+    this.nqn = config.nqn;
+    this.serial = config.serial ?? derivedSerial(config.nqn);
+    this.model = config.model;
+    this.discovery = discovery;
+    this.access = new HostAccess({
+      allowAnyHost: config.allowAnyHost ?? config.hosts.length === 0,
+      hosts: config.hosts,
+    });
+    this.#table = discovery ? undefined : context.runtime.door.createTable();
+  }
+
+  get removing(): boolean {
+    return this.#removing;
+  }
+
+  /** The native namespace table of its I/O queues. */
+  get table(): TableId {
+    if (this.#table === undefined) throw new Error(`${this.nqn} has no I/O queues`);
+    return this.#table;
+  }
+
+  get namespaces(): ReadonlyMap<number, Namespace> {
+    return this.#namespaces;
+  }
+
+  /** An enabled namespace. */
+  active(nsid: number): Namespace | undefined {
+    const namespace = this.#namespaces.get(nsid);
+    return namespace?.enabled ? namespace : undefined;
+  }
+
+  /** Ascending. */
+  activeNsids(): number[] {
+    return [...this.#namespaces.values()]
+      .filter(({ enabled }) => enabled)
+      .map(({ nsid }) => nsid)
+      .sort((a, b) => a - b);
+  }
+
+  /** Whether a volatile write cache is there. Does not change while controllers are attached. */
+  get volatileWriteCache(): boolean {
+    if (this.controllers.size > 0) return this.#announcedVwc;
+    return [...this.#namespaces.values()].some(({ info }) => info?.volatileWriteCache);
+  }
+
+  /** As it would stand in the configuration file now. */
+  get config(): SubsystemConfig {
+    const { allowAnyHost, hosts } = this.access.rules;
+    return {
+      nqn: this.nqn,
+      serial: this.serial,
+      model: this.model,
+      allowAnyHost,
+      hosts: [...hosts],
+      namespaces: [...this.#namespaces.values()].map((namespace) => ({
+        ...namespace.config,
+        enabled: namespace.enabled,
+      })),
+    };
+  }
+
+  // Controllers.
+
+  /** A free controller id; undefined when all are taken. Recently used ones come last. */
+  allocateCntlid(): number | undefined {
+    for (let tried = 0; tried < CNTLID_MAX; tried++) {
+      this.#lastCntlid = (this.#lastCntlid % CNTLID_MAX) + 1;
+      if (!this.controllers.has(this.#lastCntlid)) return this.#lastCntlid;
+    }
+    return undefined;
+  }
+
+  attach(controller: Controller): void {
+    if (this.controllers.size === 0) this.#announcedVwc = this.volatileWriteCache;
+    this.controllers.set(controller.cntlid, controller);
+  }
+
+  detach(controller: Controller): void {
+    this.controllers.delete(controller.cntlid);
+  }
+
+  /** Ends the controllers that match; resolves when no command of theirs can do anything any more. */
+  async closeControllers(
+    reason: string,
+    match: (controller: Controller) => boolean = () => true,
+  ): Promise<void> {
+    const closing = [...this.controllers.values()].filter(match);
+    await Promise.all(closing.map((controller) => controller.close(reason)));
+  }
+
+  /** Changes who may connect, and ends the controllers of hosts that no longer may. */
+  async setHosts(rules: HostRules): Promise<void> {
+    this.access.set(rules);
+    await this.closeControllers(
+      'host no longer allowed',
+      ({ hostNqn }) => !this.access.allows(hostNqn),
+    );
+  }
+
+  // Namespaces.
+
+  addNamespace(config: NamespaceConfig): Promise<Namespace> {
+    return this.#change(async () => {
+      const complete = completeNamespace(this.nqn, config, new Set(this.#namespaces.keys()));
+      this.#checkFree(complete);
+      const namespace = new Namespace(complete);
+      if (config.enabled) await this.#enable(namespace);
+      this.#namespaces.set(complete.nsid, namespace);
+      if (config.enabled) this.#changed(complete.nsid);
+      return namespace;
+    });
+  }
+
+  removeNamespace(nsid: number): Promise<void> {
+    return this.#change(async () => {
+      const namespace = this.#find(nsid);
+      const wasEnabled = namespace.enabled;
+      await this.#disable(namespace);
+      this.#namespaces.delete(nsid);
+      if (wasEnabled) this.#changed(nsid);
+    });
+  }
+
+  enableNamespace(nsid: number): Promise<void> {
+    return this.#change(async () => {
+      const namespace = this.#find(nsid);
+      if (namespace.enabled) return;
+      await this.#enable(namespace);
+      this.#changed(nsid);
+    });
+  }
+
+  disableNamespace(nsid: number): Promise<void> {
+    return this.#change(async () => {
+      const namespace = this.#find(nsid);
+      if (!namespace.enabled) return;
+      await this.#disable(namespace);
+      this.#changed(nsid);
+    });
+  }
+
+  resizeNamespace(nsid: number, size: bigint): Promise<void> {
+    return this.#change(async () => {
+      const namespace = this.#find(nsid);
+      await namespace.resize(this.#context.runtime.door, size);
+      if (namespace.enabled) this.#changed(nsid);
+    });
+  }
+
+  /** Controllers first, then namespaces. A second call is an error. */
+  async remove(reason: string): Promise<void> {
+    if (this.#removing) {
+      throw new NvmeofError('SUBSYSTEM_REMOVING', `${this.nqn} is being removed already`, {
+        object: this.nqn,
+      });
+    }
+    this.#removing = true;
+    await this.closeControllers(reason);
+    await this.#serial.run(async () => {
+      for (const namespace of this.#namespaces.values()) await this.#disable(namespace);
+      this.#namespaces.clear();
+    });
+    if (this.#table !== undefined) {
+      const { runtime } = this.#context;
+      await runtime.operation(runtime.door.destroyTable(this.#table));
+    }
+  }
+
+  #change<T>(change: () => Promise<T>): Promise<T> {
+    return this.#serial.run(() => {
+      if (!this.#removing) return change();
+      throw new NvmeofError('SUBSYSTEM_REMOVING', `${this.nqn} is being removed`, {
+        object: this.nqn,
+      });
+    });
+  }
+
+  #find(nsid: number): Namespace {
+    const namespace = this.#namespaces.get(nsid);
+    if (namespace) return namespace;
+    throw new NvmeofError('NAMESPACE_UNKNOWN', `${this.nqn} has no namespace ${nsid}`, {
+      object: `${this.nqn} namespace ${nsid}`,
+    });
+  }
+
+  #checkFree({ nsid, uuid, nguid }: CompleteNamespace): void {
+    if (nsid > NSID_MAX) {
+      throw new NvmeofError('NAMESPACE_LIMIT', `${this.nqn}: NSIDs go up to ${NSID_MAX}`, {
+        object: this.nqn,
+      });
+    }
+    if (this.#namespaces.has(nsid)) {
+      throw new NvmeofError('NAMESPACE_EXISTS', `${this.nqn} has a namespace ${nsid} already`, {
+        object: `${this.nqn} namespace ${nsid}`,
+      });
+    }
+    for (const { config } of this.#namespaces.values()) {
+      if (config.uuid !== uuid && config.nguid !== nguid) continue;
+      throw new NvmeofError(
+        'NAMESPACE_DUPLICATE',
+        `${this.nqn}: namespace ${nsid} has the UUID or NGUID of namespace ${config.nsid} (${uuid}); give it one of its own`,
+        { object: uuid },
+      );
+    }
+  }
+
+  get #volatileAllowed(): boolean {
+    return this.controllers.size === 0 || this.#announcedVwc;
+  }
+
+  async #enable(namespace: Namespace): Promise<void> {
+    const { runtime } = this.#context;
+    await namespace.open(runtime.door, this.#volatileAllowed);
+    // A host may have attached while the backing opened, and been told that there is no volatile cache.
+    if (namespace.info?.volatileWriteCache && !this.#volatileAllowed) {
+      await namespace.close(runtime.door);
+      await namespace.open(runtime.door, false);
+    }
+    try {
+      await runtime.operation(
+        runtime.door.setNamespace(this.table, namespace.nsid, {
+          backing: namespace.backing ?? 0,
+          writeProtected: namespace.readOnly,
+          maxTransferBytes: MAX_TRANSFER_BYTES,
+        }),
+      );
+    } catch (error) {
+      await namespace.close(runtime.door);
+      throw error;
+    }
+  }
+
+  async #disable(namespace: Namespace): Promise<void> {
+    if (!namespace.enabled) return;
+    const { runtime } = this.#context;
+    await runtime.operation(runtime.door.removeNamespace(this.table, namespace.nsid));
+    await namespace.close(runtime.door);
+  }
+
+  #changed(nsid: number): void {
+    for (const controller of this.controllers.values()) controller.namespaceChanged(nsid);
+    this.#context.emit('namespaceChanged', this.nqn, nsid);
+  }
+}

@@ -1,0 +1,366 @@
+/**
+ * A running target: devices, ports, subsystems, and changes while it runs. Runs on the JavaScript thread; native moves the data.
+ * What hosts may do once attached stands in controller.ts and commands.ts.
+ */
+import { EventEmitter } from 'node:events';
+import type { DeviceId, DeviceInfo } from '../native/index.ts';
+import { loadDoor } from '../native/index.ts';
+import { Runtime } from '../native/runtime.ts';
+import { formatAddress, parseAddress, sameAddress } from '../native/common/address.ts';
+import { systemClock } from '../native/common/clock.ts';
+import type { Clock } from '../native/common/clock.ts';
+import { NvmeofError, messageOf } from '../native/common/errors.ts';
+import { Serial } from '../native/common/serial.ts';
+import { parseSize } from '../native/common/size.ts';
+import { DISCOVERY_NQN } from '../native/wire/fabrics.ts';
+import { check, namespaceSchema, parseConfig, portSchema, subsystemSchema } from './config.ts';
+import type {
+  NamespaceOptions,
+  PortOptions,
+  SubsystemConfig,
+  SubsystemOptions,
+  TargetConfig,
+  TargetOptions,
+} from './config.ts';
+import type { Context } from './context.ts';
+import { Discovery } from './discovery.ts';
+import type { ControllerSummary, QueueSummary, TargetEvents } from './events.ts';
+import type { HostRules } from './host-access.ts';
+import { completeSubsystem } from './identity.ts';
+import { silentLog } from './log.ts';
+import type { Log } from './log.ts';
+import { Placement } from './placement.ts';
+import type { PlacementRule, PlacementView } from './placement.ts';
+import { Port } from './port.ts';
+import { Subsystem } from './subsystem.ts';
+
+export interface StartOptions {
+  /** Shared with an initiator of the same process; absent: the target starts and stops its own. */
+  readonly runtime?: Runtime;
+  readonly log?: Log;
+  readonly clock?: Clock;
+  /** Which reactor takes a new queue. */
+  readonly placement?: PlacementRule;
+}
+
+export interface ControllerView extends ControllerSummary {
+  readonly ready: boolean;
+  readonly keepAliveMs: number;
+  readonly queues: readonly QueueSummary[];
+}
+
+interface Device {
+  readonly id: DeviceId;
+  readonly ports: Set<Port>;
+}
+
+const DISCOVERY_CONFIG: SubsystemConfig = {
+  nqn: DISCOVERY_NQN,
+  model: 'nvmeof discovery',
+  allowAnyHost: true,
+  hosts: [],
+  namespaces: [],
+};
+
+export class Target extends EventEmitter<TargetEvents> {
+  readonly #config: TargetConfig;
+  readonly #ownRuntime: boolean;
+  readonly #runtime: Runtime;
+  readonly #context: Context;
+  readonly #placement: Placement;
+  readonly #devices = new Map<string, Device>();
+  readonly #ports = new Map<number, Port>();
+  readonly #subsystems = new Map<string, Subsystem>();
+  readonly #changes = new Serial();
+  #lastPortId = 0;
+  #closing: Promise<void> | undefined;
+
+  /** Opens what the configuration names and listens; on an error everything opened is closed again. */
+  static async start(options: TargetOptions, services: StartOptions = {}): Promise<Target> {
+    const config = parseConfig(options);
+    const runtime =
+      services.runtime ??
+      Runtime.start(loadDoor(), { cores: config.cores, pollForever: config.pollForever });
+    const target = new Target(config, runtime, services);
+    try {
+      for (const subsystem of config.subsystems) await target.addSubsystem(subsystem);
+      for (const port of config.ports) await target.addPort(port);
+    } catch (error) {
+      await target.close();
+      throw error;
+    }
+    return target;
+  }
+
+  private constructor(config: TargetConfig, runtime: Runtime, services: StartOptions) {
+    super();
+    this.#config = config;
+    this.#ownRuntime = services.runtime === undefined;
+    this.#runtime = runtime;
+    this.#placement = new Placement(services.placement);
+    const discovery = new Discovery({
+      ports: { [Symbol.iterator]: () => this.#ports.values() },
+      subsystems: { [Symbol.iterator]: () => this.#subsystems.values() },
+    });
+    this.#context = {
+      runtime,
+      clock: services.clock ?? systemClock,
+      log: services.log ?? silentLog,
+      subsystems: this.#subsystems,
+      discovery,
+      emit: (event, ...args) => {
+        (this as EventEmitter).emit(event, ...args);
+      },
+    };
+    this.#subsystems.set(DISCOVERY_NQN, new Subsystem(this.#context, DISCOVERY_CONFIG, true));
+  }
+
+  // What is there.
+
+  /** As it would stand in the configuration file now; `saveConfig` writes it. */
+  get config(): TargetConfig {
+    return {
+      ...this.#config,
+      ports: [...this.#ports.values()].map(({ config }) => config),
+      subsystems: this.#nvmSubsystems().map(({ config }) => config),
+    };
+  }
+
+  get controllers(): ControllerView[] {
+    return [...this.#subsystems.values()].flatMap((subsystem) =>
+      [...subsystem.controllers.values()].map((controller) => ({
+        ...controller.summary,
+        ready: controller.ready,
+        keepAliveMs: controller.keepAlive.timeoutMs,
+        queues: [...controller.ioQueues].map(([qid, queue]) => ({
+          ...controller.summary,
+          qid,
+          reactor: queue.arrival.reactor,
+          depth: queue.depth,
+        })),
+      })),
+    );
+  }
+
+  /** Queues and load of each reactor. */
+  get placement(): PlacementView[] {
+    return this.#placement.view();
+  }
+
+  get devices(): DeviceInfo[] {
+    return [...this.#devices.values()].map(({ id }) => this.#runtime.door.deviceInfo(id));
+  }
+
+  // Ports.
+
+  addPort(options: PortOptions): Promise<void> {
+    return this.#change(() => {
+      const config = check(portSchema, options, 'port');
+      const device = this.#device(config.address);
+      try {
+        const port = new Port(
+          this.#context,
+          this.#placement,
+          ++this.#lastPortId,
+          config,
+          device.id,
+        );
+        device.ports.add(port);
+        this.#ports.set(port.id, port);
+        this.#discoveryChanged();
+        this.#context.emit('listening', port.endpoint);
+      } finally {
+        this.#closeUnusedDevices();
+      }
+      return Promise.resolve();
+    });
+  }
+
+  /** Ends the associations that came in there, too. */
+  removePort(address: string, portNumber: number): Promise<void> {
+    return this.#change(async () => {
+      const wanted = parseAddress(address);
+      const port = [...this.#ports.values()].find(
+        ({ endpoint }) => endpoint.port === portNumber && sameAddress(endpoint.address, wanted),
+      );
+      if (!port) {
+        throw new NvmeofError('PORT_UNKNOWN', `no port ${address}:${portNumber}`, {
+          object: `${address}:${portNumber}`,
+        });
+      }
+      port.unlisten();
+      this.#ports.delete(port.id);
+      this.#discoveryChanged();
+      await port.close('port removed');
+      for (const device of this.#devices.values()) device.ports.delete(port);
+      this.#closeUnusedDevices();
+    });
+  }
+
+  #device(address: string): Device {
+    const key = formatAddress(parseAddress(address));
+    const known = this.#devices.get(key);
+    if (known) return known;
+    const { provider, mtu, pcap } = this.#config;
+    try {
+      const id = this.#runtime.door.openDevice({
+        provider,
+        address: key,
+        pathMtu: mtu ?? 0,
+        ...(pcap === undefined ? {} : { pcapPath: pcap }),
+      });
+      const device = { id, ports: new Set<Port>() };
+      this.#devices.set(key, device);
+      return device;
+    } catch (error) {
+      throw new NvmeofError('DEVICE_OPEN', `cannot open ${key}: ${messageOf(error)}`, {
+        object: key,
+        cause: error,
+      });
+    }
+  }
+
+  #closeUnusedDevices(): void {
+    for (const [key, { id, ports }] of this.#devices) {
+      if (ports.size > 0) continue;
+      this.#runtime.door.closeDevice(id);
+      this.#devices.delete(key);
+    }
+  }
+
+  // Subsystems and hosts.
+
+  addSubsystem(options: SubsystemOptions): Promise<void> {
+    return this.#change(async () => {
+      const config = completeSubsystem(check(subsystemSchema, options, 'subsystem'));
+      if (this.#subsystems.has(config.nqn)) {
+        throw new NvmeofError('SUBSYSTEM_EXISTS', `${config.nqn} exists already`, {
+          object: config.nqn,
+        });
+      }
+      const subsystem = new Subsystem(this.#context, config);
+      try {
+        for (const namespace of config.namespaces) await subsystem.addNamespace(namespace);
+      } catch (error) {
+        await subsystem.remove('could not be opened');
+        throw error;
+      }
+      this.#warnOfSharedIdentities(subsystem);
+      this.#subsystems.set(config.nqn, subsystem);
+      this.#discoveryChanged();
+    });
+  }
+
+  /** Ends its controllers first; resolves when nothing of it is left. */
+  async removeSubsystem(nqn: string): Promise<void> {
+    const subsystem = this.#find(nqn);
+    const removal = subsystem.remove('subsystem removed');
+    this.#discoveryChanged();
+    await removal;
+    this.#subsystems.delete(nqn);
+  }
+
+  /** Resolves when no command of a host that is no longer allowed can do anything any more. */
+  async setHosts(nqn: string, rules: HostRules): Promise<void> {
+    const ending = this.#find(nqn).setHosts(rules);
+    this.#discoveryChanged();
+    await ending;
+  }
+
+  // Namespaces.
+
+  /** Returns the NSID. */
+  async addNamespace(nqn: string, options: NamespaceOptions): Promise<number> {
+    const config = check(namespaceSchema, options, 'namespace');
+    const subsystem = this.#find(nqn);
+    const { nsid } = await subsystem.addNamespace(config);
+    this.#warnOfSharedIdentities(subsystem);
+    return nsid;
+  }
+
+  async removeNamespace(nqn: string, nsid: number): Promise<void> {
+    await this.#find(nqn).removeNamespace(nsid);
+  }
+
+  async enableNamespace(nqn: string, nsid: number): Promise<void> {
+    await this.#find(nqn).enableNamespace(nsid);
+  }
+
+  async disableNamespace(nqn: string, nsid: number): Promise<void> {
+    await this.#find(nqn).disableNamespace(nsid);
+  }
+
+  /** `size` in bytes, or text with a unit. */
+  async resizeNamespace(nqn: string, nsid: number, size: bigint | string): Promise<void> {
+    const bytes = typeof size === 'string' ? parseSize(size) : size;
+    await this.#find(nqn).resizeNamespace(nsid, bytes);
+  }
+
+  // The end.
+
+  /** Takes no new connections, lets I/O in flight finish, ends all controllers, closes backings and devices. */
+  close(): Promise<void> {
+    this.#closing ??= this.#close();
+    return this.#closing;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.close();
+  }
+
+  async #close(): Promise<void> {
+    await this.#changes.idle();
+    const ports = [...this.#ports.values()];
+    for (const port of ports) port.unlisten();
+    await Promise.all(ports.map((port) => port.close('target closes')));
+    for (const subsystem of this.#subsystems.values()) {
+      if (!subsystem.removing) await subsystem.remove('target closes');
+    }
+    for (const { id } of this.#devices.values()) this.#runtime.door.closeDevice(id);
+    this.#devices.clear();
+    this.#ports.clear();
+    this.#subsystems.clear();
+    if (this.#ownRuntime) this.#runtime.stop();
+    this.#context.emit('closed');
+  }
+
+  #change(change: () => Promise<void>): Promise<void> {
+    return this.#changes.run(() => {
+      if (!this.#closing) return change();
+      throw new NvmeofError('TARGET_CLOSING', 'the target is closing');
+    });
+  }
+
+  #find(nqn: string): Subsystem {
+    const subsystem = this.#subsystems.get(nqn);
+    if (subsystem && !subsystem.discovery) return subsystem;
+    throw new NvmeofError('SUBSYSTEM_UNKNOWN', `there is no subsystem ${nqn}`, { object: nqn });
+  }
+
+  #nvmSubsystems(): Subsystem[] {
+    return [...this.#subsystems.values()].filter(({ discovery }) => !discovery);
+  }
+
+  /** Hosts join paths by UUID and NGUID: two subsystems with the same ones are refused by them. */
+  #warnOfSharedIdentities(subsystem: Subsystem): void {
+    for (const other of this.#nvmSubsystems()) {
+      if (other === subsystem) continue;
+      for (const { config } of other.namespaces.values()) {
+        const twin = [...subsystem.namespaces.values()].find(
+          (mine) => mine.config.uuid === config.uuid || mine.config.nguid === config.nguid,
+        );
+        if (!twin) continue;
+        this.#context.log.warn(
+          { uuid: config.uuid, subsystems: [other.nqn, subsystem.nqn] },
+          'two subsystems have a namespace with the same UUID or NGUID; hosts refuse the second',
+        );
+      }
+    }
+  }
+
+  #discoveryChanged(): void {
+    this.#context.discovery.changed();
+    const controllers = this.#subsystems.get(DISCOVERY_NQN)?.controllers.values() ?? [];
+    for (const controller of controllers) controller.discoveryChanged();
+  }
+}
