@@ -144,8 +144,8 @@ export const targetSchema = z
   .strictObject({
     ports: z.array(portSchema).min(1, 'needs at least one port to listen on'),
     subsystems: z.array(subsystemSchema).default([]),
-    /** One reactor per entry, pinned to that core; -1: not pinned. */
-    cores: z.array(z.number().int().min(-1)).min(1).default([-1]),
+    /** One reactor per entry, pinned to that core; -1: not pinned. Absent: those that run, else one. */
+    cores: z.array(z.number().int().min(-1)).min(1).optional(),
     pollForever: z.boolean().default(false),
     provider: z.enum(['auto', 'soft', 'verbs']).default('auto'),
     /** RoCE path MTU; absent: what the interface carries. */

@@ -2,7 +2,8 @@
  * One address and port the target listens on. Takes connection requests, places their queues, and brings each queue's events to
  * where they belong. Devices are shared by ports on one address.
  */
-import type { DeviceId, DoorEvent, ListenerId } from '../native/index.ts';
+import type { DeviceInfo, DoorEvent, ListenerId, ReactorIndex } from '../native/index.ts';
+import type { DeviceLease } from '../native/shared-runtime.ts';
 import type { ConnectRequestEvent, QueueEvent } from '../native/runtime.ts';
 import { formatEndpoint, parseAddress } from '../native/common/address.ts';
 import type { Endpoint } from '../native/common/address.ts';
@@ -33,7 +34,9 @@ export class Port {
   readonly endpoint: Endpoint;
   readonly #context: Context;
   readonly #placement: Placement;
-  readonly #device: DeviceId;
+  readonly #device: DeviceLease;
+  /** Those that queues may be placed on. */
+  readonly #reactors: ReadonlySet<ReactorIndex>;
   readonly #listener: ListenerId;
   /** All queues that came in here and are not gone. */
   readonly #queues = new Set<TargetQueue>();
@@ -43,7 +46,8 @@ export class Port {
     placement: Placement,
     id: number,
     config: PortConfig,
-    device: DeviceId,
+    device: DeviceLease,
+    reactors: readonly ReactorIndex[],
   ) {
     this.#context = context;
     this.#placement = placement;
@@ -51,10 +55,12 @@ export class Port {
     this.config = config;
     this.endpoint = { address: parseAddress(config.address), port: config.port };
     this.#device = device;
+    this.#reactors = new Set(reactors);
     const { runtime } = context;
     try {
-      this.#listener = runtime.door.listen(device, config.port);
+      this.#listener = runtime.door.listen(device.id, config.port);
     } catch (error) {
+      device.release();
       throw new NvmeofError(
         'LISTEN_FAILED',
         `cannot listen on ${formatEndpoint(this.endpoint)}: ${messageOf(error)}`,
@@ -64,6 +70,10 @@ export class Port {
     runtime.handleListener(this.#listener, (event) => {
       this.#connectRequest(event);
     });
+  }
+
+  get device(): DeviceInfo {
+    return this.#device.info;
   }
 
   get queues(): ReadonlySet<TargetQueue> {
@@ -76,13 +86,14 @@ export class Port {
     this.#context.runtime.door.unlisten(this.#listener);
   }
 
-  /** Ends every association and connection of this port. */
+  /** Ends every association and connection of this port, and gives the device back. */
   async close(reason: string): Promise<void> {
     const queues = [...this.#queues];
     const controllers = new Set(queues.flatMap(({ controller }) => controller ?? []));
     await Promise.all([...controllers].map((controller) => controller.close(reason)));
     for (const queue of queues) queue.close();
     await Promise.all(queues.map(({ closed }) => closed));
+    this.#device.release();
   }
 
   #connectRequest(event: ConnectRequestEvent): void {
@@ -99,17 +110,17 @@ export class Port {
     }
     const { qid, depth } = admission;
     const admin = qid === 0;
-    const reactor = this.#placement.place(admin, door.reactors());
+    const reactor = this.#placement.place(
+      admin,
+      door.reactors().filter(({ index }) => this.#reactors.has(index)),
+    );
     const id = door.accept(event.connection, {
       reactor,
       depth,
       // No in-capsule data on the admin queue (NVMe RDMA Transport 1.1).
       inCapsuleBytes: admin ? 0 : this.config.inCapsuleBytes,
       responderResources: 0,
-      initiatorDepth: Math.min(
-        event.responderResources,
-        door.deviceInfo(this.#device).maxInitiatorDepth,
-      ),
+      initiatorDepth: Math.min(event.responderResources, this.#device.info.maxInitiatorDepth),
       privateData: CmReplyPrivateData.encode({ crqsize: depth }),
     });
     const arrival = {

@@ -3,9 +3,9 @@
  * What hosts may do once attached stands in controller.ts and commands.ts.
  */
 import { EventEmitter } from 'node:events';
-import type { DeviceId, DeviceInfo } from '../native/index.ts';
-import { loadDoor } from '../native/index.ts';
-import { Runtime } from '../native/runtime.ts';
+import { acquireRuntime } from '../native/shared-runtime.ts';
+import type { DeviceInfo } from '../native/index.ts';
+import type { DeviceLease, RuntimeLease } from '../native/shared-runtime.ts';
 import { formatAddress, parseAddress, sameAddress } from '../native/common/address.ts';
 import { systemClock } from '../native/common/clock.ts';
 import type { Clock } from '../native/common/clock.ts';
@@ -35,8 +35,8 @@ import { Port } from './port.ts';
 import { Subsystem } from './subsystem.ts';
 
 export interface StartOptions {
-  /** Shared with an initiator of the same process; absent: the target starts and stops its own. */
-  readonly runtime?: Runtime;
+  /** The reactors to run on; stays the caller's. Absent: a share of this process's own. */
+  readonly runtime?: RuntimeLease;
   readonly log?: Log;
   readonly clock?: Clock;
   /** Which reactor takes a new queue. */
@@ -49,11 +49,6 @@ export interface ControllerView extends ControllerSummary {
   readonly queues: readonly QueueSummary[];
 }
 
-interface Device {
-  readonly id: DeviceId;
-  readonly ports: Set<Port>;
-}
-
 const DISCOVERY_CONFIG: SubsystemConfig = {
   nqn: DISCOVERY_NQN,
   model: 'nvmeof discovery',
@@ -64,11 +59,10 @@ const DISCOVERY_CONFIG: SubsystemConfig = {
 
 export class Target extends EventEmitter<TargetEvents> {
   readonly #config: TargetConfig;
-  readonly #ownRuntime: boolean;
-  readonly #runtime: Runtime;
+  readonly #ownLease: boolean;
+  readonly #lease: RuntimeLease;
   readonly #context: Context;
   readonly #placement: Placement;
-  readonly #devices = new Map<string, Device>();
   readonly #ports = new Map<number, Port>();
   readonly #subsystems = new Map<string, Subsystem>();
   readonly #changes = new Serial();
@@ -78,10 +72,11 @@ export class Target extends EventEmitter<TargetEvents> {
   /** Opens what the configuration names and listens; on an error everything opened is closed again. */
   static async start(options: TargetOptions, services: StartOptions = {}): Promise<Target> {
     const config = parseConfig(options);
-    const runtime =
+    const { cores, pollForever } = config;
+    const lease =
       services.runtime ??
-      Runtime.start(loadDoor(), { cores: config.cores, pollForever: config.pollForever });
-    const target = new Target(config, runtime, services);
+      acquireRuntime({ pollForever, ...(cores === undefined ? {} : { cores }) });
+    const target = new Target(config, lease, services);
     try {
       for (const subsystem of config.subsystems) await target.addSubsystem(subsystem);
       for (const port of config.ports) await target.addPort(port);
@@ -92,18 +87,18 @@ export class Target extends EventEmitter<TargetEvents> {
     return target;
   }
 
-  private constructor(config: TargetConfig, runtime: Runtime, services: StartOptions) {
+  private constructor(config: TargetConfig, lease: RuntimeLease, services: StartOptions) {
     super();
     this.#config = config;
-    this.#ownRuntime = services.runtime === undefined;
-    this.#runtime = runtime;
+    this.#ownLease = services.runtime === undefined;
+    this.#lease = lease;
     this.#placement = new Placement(services.placement);
     const discovery = new Discovery({
       ports: { [Symbol.iterator]: () => this.#ports.values() },
       subsystems: { [Symbol.iterator]: () => this.#subsystems.values() },
     });
     this.#context = {
-      runtime,
+      runtime: lease.runtime,
       clock: services.clock ?? systemClock,
       log: services.log ?? silentLog,
       subsystems: this.#subsystems,
@@ -148,7 +143,7 @@ export class Target extends EventEmitter<TargetEvents> {
   }
 
   get devices(): DeviceInfo[] {
-    return [...this.#devices.values()].map(({ id }) => this.#runtime.door.deviceInfo(id));
+    return [...new Set([...this.#ports.values()].map(({ device }) => device))];
   }
 
   // Ports.
@@ -156,22 +151,17 @@ export class Target extends EventEmitter<TargetEvents> {
   addPort(options: PortOptions): Promise<void> {
     return this.#change(() => {
       const config = check(portSchema, options, 'port');
-      const device = this.#device(config.address);
-      try {
-        const port = new Port(
-          this.#context,
-          this.#placement,
-          ++this.#lastPortId,
-          config,
-          device.id,
-        );
-        device.ports.add(port);
-        this.#ports.set(port.id, port);
-        this.#discoveryChanged();
-        this.#context.emit('listening', port.endpoint);
-      } finally {
-        this.#closeUnusedDevices();
-      }
+      const port = new Port(
+        this.#context,
+        this.#placement,
+        ++this.#lastPortId,
+        config,
+        this.#openDevice(config.address),
+        this.#lease.reactors,
+      );
+      this.#ports.set(port.id, port);
+      this.#discoveryChanged();
+      this.#context.emit('listening', port.endpoint);
       return Promise.resolve();
     });
   }
@@ -192,39 +182,25 @@ export class Target extends EventEmitter<TargetEvents> {
       this.#ports.delete(port.id);
       this.#discoveryChanged();
       await port.close('port removed');
-      for (const device of this.#devices.values()) device.ports.delete(port);
-      this.#closeUnusedDevices();
     });
   }
 
-  #device(address: string): Device {
-    const key = formatAddress(parseAddress(address));
-    const known = this.#devices.get(key);
-    if (known) return known;
+  /** Ports on one address share the device. */
+  #openDevice(address: string): DeviceLease {
+    const canonical = formatAddress(parseAddress(address));
     const { provider, mtu, pcap } = this.#config;
     try {
-      const id = this.#runtime.door.openDevice({
+      return this.#lease.openDevice({
         provider,
-        address: key,
+        address: canonical,
         pathMtu: mtu ?? 0,
         ...(pcap === undefined ? {} : { pcapPath: pcap }),
       });
-      const device = { id, ports: new Set<Port>() };
-      this.#devices.set(key, device);
-      return device;
     } catch (error) {
-      throw new NvmeofError('DEVICE_OPEN', `cannot open ${key}: ${messageOf(error)}`, {
-        object: key,
+      throw new NvmeofError('DEVICE_OPEN', `cannot open ${canonical}: ${messageOf(error)}`, {
+        object: canonical,
         cause: error,
       });
-    }
-  }
-
-  #closeUnusedDevices(): void {
-    for (const [key, { id, ports }] of this.#devices) {
-      if (ports.size > 0) continue;
-      this.#runtime.door.closeDevice(id);
-      this.#devices.delete(key);
     }
   }
 
@@ -316,11 +292,9 @@ export class Target extends EventEmitter<TargetEvents> {
     for (const subsystem of this.#subsystems.values()) {
       if (!subsystem.removing) await subsystem.remove('target closes');
     }
-    for (const { id } of this.#devices.values()) this.#runtime.door.closeDevice(id);
-    this.#devices.clear();
     this.#ports.clear();
     this.#subsystems.clear();
-    if (this.#ownRuntime) this.#runtime.stop();
+    if (this.#ownLease) this.#lease.release();
     this.#context.emit('closed');
   }
 
