@@ -15,8 +15,7 @@ namespace nvmeof::rdma::soft {
 namespace {
 
 constexpr TimeNs kPublishInterval = 10'000'000;
-// Released flows stay: retransmissions and queue pairs in ERR may still name them for a while.
-constexpr TimeNs kFlowLinger = 5'000'000'000;
+// Flows beyond this many are reused for other peers once they are idle for a loop iteration.
 constexpr size_t kFlowsKept = 256;
 constexpr uint32_t kPacketMax = 4200;  // longest headers and 4096 bytes of payload
 
@@ -133,13 +132,16 @@ int Shard::poll_transmit(TimeNs now) {
 
 void Shard::on_packet(const Arrival& arrival, uint16_t expected_id) {
   expected_id_ = expected_id;
+  const uint64_t bad = transport_->counters().bad_icrc;
   transport_->receive(arrival, now_, expected_id);
+  if (transport_->counters().bad_icrc != bad && peek_dest_qpn(arrival.bytes) == kQpnGsi)
+    events_.on_bad_datagram(*arrival.source);
 }
 
 void Shard::on_fault(const ErrorReport& report) {
   if (report.has_bth && report.fault == SendFault::PortUnreachable && report.dest_qpn > kQpnGsi)
     transport_->report_unreachable(report.dest_qpn, report.psn, report.peer);
-  events_.on_peer_fault(report, now_);
+  events_.on_peer_fault(index_, report, now_);
 }
 
 // ---- Datagrams to QP1: kept until the transport is between packets
@@ -207,39 +209,54 @@ void Shard::on_foreign(unsigned reactor, const Arrival& arrival) {
 
 // ---- Flows
 
-const Flow* Shard::acquire_flow(const sockaddr_storage& peer, uint8_t train_key) {
-  if (flows_.size() > kFlowsKept) {
-    std::erase_if(flows_, [&](const auto& entry) {
-      return entry.second->references == 0 && now_ - entry.second->released > kFlowLinger;
-    });
+Shard::FlowEntry& Shard::take_flow_entry() {
+  while (flows_.size() > kFlowsKept && !idle_flows_.empty()) {
+    FlowEntry& oldest = *idle_flows_.front();
+    if (oldest.references == 0 && oldest.released >= now_) break;  // still in this batch
+    idle_flows_.pop_front();
+    oldest.queued = false;
+    if (oldest.references != 0) continue;  // taken again meanwhile
+    flow_index_.erase(oldest.key);
+    return oldest;
   }
-  auto& entry = flows_[{gid_of(peer), train_key}];
-  if (entry == nullptr) {
-    entry = std::make_unique<FlowEntry>();
+  return flows_.emplace_back();
+}
+
+const Flow* Shard::acquire_flow(const sockaddr_storage& peer, uint8_t train_key) {
+  const FlowKey key{gid_of(peer), train_key};
+  auto found = flow_index_.find(key);
+  if (found == flow_index_.end()) {
+    FlowEntry& entry = take_flow_entry();
     sockaddr_storage remote = with_port(unmapped(peer), kUdpPort);
     if (remote.ss_family == AF_INET6) {
       auto& v6 = reinterpret_cast<sockaddr_in6&>(remote);
       if (v6.sin6_scope_id == 0 && IN6_IS_ADDR_LINKLOCAL(&v6.sin6_addr))
         v6.sin6_scope_id = reinterpret_cast<const sockaddr_in6&>(address_).sin6_scope_id;
     }
-    entry->flow =
+    entry.key = key;
+    entry.flow =
         make_flow(with_port(address_, link_->source_port(remote, train_key)), remote, train_key);
+    found = flow_index_.emplace(key, &entry).first;
   }
-  entry->references++;
-  return &entry->flow;
+  found->second->references++;
+  return &found->second->flow;
 }
 
 void Shard::release_flow(const Flow* flow) {
-  const auto found = flows_.find({gid_of(flow->remote), flow->train_key});
-  assert(found != flows_.end() && found->second->references > 0);
-  found->second->references--;
-  found->second->released = now_;
+  const auto found = flow_index_.find({gid_of(flow->remote), flow->train_key});
+  assert(found != flow_index_.end() && found->second->references > 0);
+  FlowEntry& entry = *found->second;
+  entry.references--;
+  entry.released = now_;
+  if (entry.references == 0 && !entry.queued) {
+    entry.queued = true;
+    idle_flows_.push_back(&entry);
+  }
 }
 
 size_t Shard::flows_in_use() const {
-  return static_cast<size_t>(std::count_if(flows_.begin(), flows_.end(), [](const auto& entry) {
-    return entry.second->references > 0;
-  }));
+  return static_cast<size_t>(std::count_if(
+      flows_.begin(), flows_.end(), [](const FlowEntry& entry) { return entry.references > 0; }));
 }
 
 // ---- Counters

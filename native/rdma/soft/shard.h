@@ -3,6 +3,7 @@
 // thread after open(); counters are read from anywhere. Connection management sits above, behind
 // ShardEvents.
 #pragma once
+#include <deque>
 #include <map>
 #include <memory>
 #include <vector>
@@ -20,8 +21,10 @@ class ShardEvents {
   virtual ~ShardEvents() = default;
   // A datagram to QP1 arrived (on shard 0, where they are steered).
   virtual void on_datagram(const UdArrival& arrival, TimeNs now) = 0;
-  // A datagram to QP1 of `peer`, or a packet of a queue pair to it, did not get through.
-  virtual void on_peer_fault(const ErrorReport& report, TimeNs now) = 0;
+  // One with a wrong ICRC was dropped.
+  virtual void on_bad_datagram(const sockaddr_storage& peer) = 0;
+  // On shard `index`: a packet of a queue pair, or a datagram to QP1, did not get through.
+  virtual void on_peer_fault(unsigned index, const ErrorReport& report, TimeNs now) = 0;
   virtual void on_qp_established(QueuePair& qp) = 0;
   virtual void on_qp_error(QueuePair& qp, const char* reason) = 0;
   // Timers of connection management on shard `index`.
@@ -60,7 +63,7 @@ class Shard final : private LinkEvents, private TransportEvents {
   uint32_t receive_window_bytes() const { return receive_window_bytes_; }
 
   // The flow to a peer's reactor; one for all queue pairs between them, so that their packets share
-  // trains. Kept for a while after its last release.
+  // trains.
   const Flow* acquire_flow(const sockaddr_storage& peer, uint8_t train_key);
   void release_flow(const Flow* flow);
   size_t flows_in_use() const;
@@ -85,10 +88,15 @@ class Shard final : private LinkEvents, private TransportEvents {
     Shard& shard;
   };
   struct Handover;
+  using FlowKey = std::pair<Gid, uint8_t>;
+  // Never freed: a queue pair in ERR may name its flow for ever (it sends nothing). Reused for
+  // another peer when nobody holds it and the last batch that used it has left.
   struct FlowEntry {
     Flow flow;
+    FlowKey key;
     uint32_t references = 0;
     TimeNs released = 0;
+    bool queued = false;  // in idle_flows_
   };
   struct Datagram {
     sockaddr_storage source;
@@ -96,12 +104,12 @@ class Shard final : private LinkEvents, private TransportEvents {
     uint8_t traffic_class;
     uint8_t payload[256];
   };
-  using FlowKey = std::pair<Gid, uint8_t>;
 
   Shard(const ShardOptions& options, std::shared_ptr<KeyTable> keys, ShardEvents& events);
   int poll_receive(TimeNs now);
   int poll_transmit(TimeNs now);
   void deliver_datagrams(TimeNs now);
+  FlowEntry& take_flow_entry();
   void publish_counters();
 
   // LinkEvents
@@ -131,7 +139,9 @@ class Shard final : private LinkEvents, private TransportEvents {
   TimeNs now_ = 0;
   uint16_t expected_id_ = 0;
   std::vector<Datagram> datagrams_;  // of this receive batch, capacity kDatagrams
-  std::map<FlowKey, std::unique_ptr<FlowEntry>> flows_;
+  std::deque<FlowEntry> flows_;
+  std::map<FlowKey, FlowEntry*> flow_index_;
+  std::deque<FlowEntry*> idle_flows_;   // by time of release
   std::atomic<unsigned> handovers_{0};  // on their way to this shard
   std::atomic<uint64_t> handed_over_{0}, hand_over_dropped_{0}, datagrams_dropped_{0};
 
