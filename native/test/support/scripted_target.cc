@@ -123,7 +123,7 @@ void ScriptedTarget::take(uint32_t connection, const uint8_t* bytes, uint32_t le
 }
 
 void ScriptedTarget::send(uint32_t connection, const std::vector<uint8_t>& bytes, uint32_t key) {
-  std::memcpy(scratch_.data(), bytes.data(), bytes.size());
+  std::copy(bytes.begin(), bytes.end(), scratch_.begin());
   const rdma::Sge sge{reinterpret_cast<uintptr_t>(scratch_.data()),
                       static_cast<uint32_t>(bytes.size()), scratch_region_->lkey()};
   rdma::SendWorkRequest request{};

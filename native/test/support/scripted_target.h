@@ -62,7 +62,7 @@ class ScriptedTarget : public rdma::ConnectionHandler, public reactor::Poller {
 
   Answer answer = Answer::Accept;
   std::vector<uint8_t> private_data = std::vector<uint8_t>(32);  // of accept and reject
-  uint32_t receives_per_queue = 256;
+  uint32_t receives_per_queue = 64;
   std::vector<std::unique_ptr<Connection>> connections;
   std::deque<Capsule> capsules;
   std::vector<uint8_t> memory;
