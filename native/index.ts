@@ -45,6 +45,8 @@ export interface DeviceOptions {
   /** 4.096 µs × 2^n; default 14. */
   readonly localAckTimeout?: number;
   readonly connectTimeoutMs?: number;
+  /** Largest in-capsule data any listener on this device offers; receive buffers are sized for it. Default 4096. */
+  readonly inCapsuleBytesMax?: number;
 }
 
 export interface DeviceInfo {
@@ -164,6 +166,8 @@ export interface BenchResult {
   readonly read: BenchSide;
   readonly write: BenchSide;
   readonly verifyErrors: bigint;
+  /** Logical blocks whose content was compared. */
+  readonly blocksVerified: bigint;
   /** First mismatch or failing command, for a person; empty when none. */
   readonly firstError: string;
   /** CPU seconds of each reactor used, user + system, during the run. */
@@ -260,7 +264,10 @@ export interface Door {
   // Runtime: once per process.
   start(options: RuntimeOptions): void;
   stop(): void;
-  /** Fills `into` with whole event records; returns the bytes written, 0 when there are none. */
+  /**
+   * Fills `into` with whole event records; returns the bytes written, 0 when there are none. `into` must hold the
+   * largest record (`RECORD_BYTES_MAX` in events.ts). Works after `stop` too: its last events.
+   */
   drain(into: Uint8Array): number;
   reactors(): readonly ReactorInfo[];
   /** Flat counters: 'soft.rx.packets', 'live.queuePairs', 'live.windows', 'live.buffers', … */
@@ -311,7 +318,10 @@ export interface Door {
     offset: number,
     length: number,
   ): Tag;
-  /** Gives the command up: its key dies at once, then a `completion` with transport 'cancelled'. */
+  /**
+   * Gives the command up: its key dies at once, then a `completion` with transport 'cancelled'. A tag or a queue that
+   * has ended meanwhile is no error, here and in `complete`, `bindQueue`, `abort` and `closeQueue`.
+   */
   cancel(queue: QueueId, tag: Tag): void;
   allocateBuffer(
     device: DeviceId,
@@ -323,6 +333,41 @@ export interface Door {
   /** Either side: graceful disconnect; `queueClosed` follows. */
   closeQueue(queue: QueueId): void;
 }
+
+/** Every function of the addon, with the number of arguments it needs. The door test compares both. */
+export const DOOR_FUNCTIONS = {
+  start: 1,
+  stop: 0,
+  drain: 1,
+  reactors: 0,
+  counters: 0,
+  openDevice: 1,
+  deviceInfo: 1,
+  closeDevice: 1,
+  openBacking: 1,
+  backingInfo: 1,
+  resizeBacking: 2,
+  closeBacking: 1,
+  createTable: 0,
+  setNamespace: 3,
+  removeNamespace: 2,
+  destroyTable: 1,
+  listen: 2,
+  unlisten: 1,
+  accept: 2,
+  reject: 3,
+  bindQueue: 2,
+  complete: 4,
+  abort: 2,
+  connect: 2,
+  submit: 4,
+  submitBuffer: 6,
+  cancel: 2,
+  allocateBuffer: 2,
+  freeBuffer: 1,
+  bench: 1,
+  closeQueue: 1,
+} as const satisfies Readonly<Record<keyof Door, number>>;
 
 function packageRoot(): string {
   let folder = dirname(fileURLToPath(import.meta.url));

@@ -2,7 +2,7 @@
  * What TypeScript sees of the native side while it runs: the door's calls, and its events brought to whoever waits for
  * them. One Runtime per process, shared by a target and an initiator that live together. Runs on the JavaScript thread.
  */
-import { decodeEvents } from './events.ts';
+import { decodeEvents, RECORD_BYTES_MAX } from './events.ts';
 import type { Door, DoorEvent, ListenerId, OperationId, QueueId, RuntimeOptions } from './index.ts';
 
 export type QueueEvent = Extract<DoorEvent, { readonly queue: QueueId }>;
@@ -18,7 +18,8 @@ export class OperationError extends Error {
   }
 }
 
-const DRAIN_BYTES = 1 << 20;
+/** At least one record of the largest kind: native refuses a smaller buffer. */
+const DRAIN_BYTES = RECORD_BYTES_MAX;
 
 export class Runtime {
   readonly door: Door;
@@ -29,6 +30,10 @@ export class Runtime {
     { resolve: (value: number) => void; reject: (error: Error) => void }
   >();
   readonly #buffer = new Uint8Array(DRAIN_BYTES);
+  /** Reactors must not outlive JavaScript: their threads would run while the process takes itself apart. */
+  readonly #stopAtExit = (): void => {
+    this.door.stop();
+  };
 
   /** Tests pass a fake door and call `dispatch` themselves. */
   constructor(door: Door) {
@@ -37,12 +42,21 @@ export class Runtime {
 
   static start(door: Door, options: Omit<RuntimeOptions, 'onWake'>): Runtime {
     const runtime = new Runtime(door);
-    door.start({ ...options, onWake: () => runtime.drain() });
+    door.start({
+      ...options,
+      onWake: () => {
+        runtime.drain();
+      },
+    });
+    process.once('exit', runtime.#stopAtExit);
     return runtime;
   }
 
+  /** Closes everything that is still open; its last events are dispatched before this returns. */
   stop(): void {
+    process.removeListener('exit', this.#stopAtExit);
     this.door.stop();
+    this.drain();
   }
 
   /** Events of a queue until (and with) its `queueClosed` or `connectFailed`. */
@@ -69,7 +83,16 @@ export class Runtime {
     for (;;) {
       const bytes = this.door.drain(this.#buffer);
       if (bytes === 0) return;
-      for (const event of decodeEvents(this.#buffer, bytes)) this.dispatch(event);
+      for (const event of decodeEvents(this.#buffer, bytes)) {
+        try {
+          this.dispatch(event);
+        } catch (error) {
+          // A handler's mistake must not cost the other events of the batch: it surfaces as an uncaught exception.
+          queueMicrotask(() => {
+            throw error;
+          });
+        }
+      }
     }
   }
 

@@ -74,7 +74,7 @@ Napi::Value close_backing(const Arguments& arguments) {
   Instance& instance = Instance::of(env);
   const uint32_t id = arguments.at(0, "backing").u32();
   std::shared_ptr<Backing> backing = instance.backings.get(env, id);
-  if (backing->references.load() != 0) {
+  if (backing->references != 0) {
     throw_error(env, {EBUSY, "backing " + std::to_string(id) + " (" + backing->backing->describe() +
                                  ") is still in a namespace table; remove it there first"});
   }

@@ -87,8 +87,8 @@ void DeviceOnReactor::accept(uint32_t queue, rdma::ConnectionId connection,
     error = accepted.error();
   } else {
     error = engine.error();
-    device_->reject(connection, kRejectNoResources, {});
   }
+  device_->reject(connection, kRejectNoResources, {});
   push(nvmf::EventKind::QueueClosed, queue, 0, 0, 0, {}, bytes_of(error.message));
 }
 
@@ -138,12 +138,25 @@ void DeviceOnReactor::change(const Change& change) {
 void DeviceOnReactor::changed(void* context) {
   auto* pending = static_cast<PendingChange*>(context);
   pending->on->changes_.erase(pending);
-  pending->operation->confirm(*pending->on->ring_);
+  const nvmf::TargetEngine* engine = pending->on->target_.get();
+  pending->operation->confirm(*pending->on->ring_, engine ? engine->change_error() : nullptr);
   delete pending;
 }
 
 void DeviceOnReactor::name_listener(uint32_t device_listener, uint32_t listener) {
   listeners_[device_listener] = listener;
+}
+
+void DeviceOnReactor::begin_close() {
+  const std::set<uint32_t> queues = queues_;
+  for (const uint32_t queue : queues) close(queue);
+  if (!target_) return;
+  for (const auto& [table, entries] : *tables_) {
+    live_tables_.fetch_add(1, std::memory_order_relaxed);
+    target_->destroy_table(
+        table, [](void* live) { static_cast<std::atomic<uint32_t>*>(live)->fetch_sub(1); },
+        &live_tables_);
+  }
 }
 
 // ---- Commands of JavaScript
@@ -249,9 +262,6 @@ void DeviceOnReactor::tear_down() {
   static constexpr uint8_t no_answer[16] = {};
   target_seen_.store(nullptr, std::memory_order_release);
   host_seen_.store(nullptr, std::memory_order_release);
-  // Takes keys from the peers, should a queue still be there.
-  const std::set<uint32_t> queues = queues_;
-  for (const uint32_t queue : queues) close(queue);
   // Regions before the engine, which owns their protection domain.
   while (!buffers_.empty()) {
     Buffer* const buffer = *buffers_.begin();

@@ -51,6 +51,9 @@ class DeviceOnReactor final : public nvmf::EventSink {
   void name_listener(uint32_t device_listener, uint32_t listener);
   void forget_listener(uint32_t device_listener) { listeners_.erase(device_listener); }
   void release_buffer(Buffer* buffer);
+  // Closes the queues, which takes all keys from the peers, and ends the tables of the engine. Done
+  // when busy() is false.
+  void begin_close();
   // Ends everything: what had no last event gets it now.
   void tear_down();
 
@@ -58,7 +61,7 @@ class DeviceOnReactor final : public nvmf::EventSink {
             std::span<const uint8_t> first, std::span<const uint8_t> second) override;
 
   // Any thread.
-  uint32_t live_queues() const { return live_queues_.load(std::memory_order_acquire); }
+  bool busy() const { return live_queues_.load() > 0 || live_tables_.load() > 0; }
   uint32_t live_regions() const { return live_regions_.load(std::memory_order_relaxed); }
   // The JavaScript thread, which alone has tear_down() run: the engines stay while it looks.
   nvmf::TargetEngine* target_if_made() const {
@@ -95,7 +98,7 @@ class DeviceOnReactor final : public nvmf::EventSink {
   std::set<SubmittedCommand*> commands_;
   std::set<PendingChange*> changes_;
   std::set<Buffer*> buffers_;  // registered here
-  std::atomic<uint32_t> live_queues_{0}, live_regions_{0};
+  std::atomic<uint32_t> live_queues_{0}, live_tables_{0}, live_regions_{0};
   std::atomic<nvmf::TargetEngine*> target_seen_{nullptr};
   std::atomic<nvmf::HostEngine*> host_seen_{nullptr};
 };

@@ -16,7 +16,8 @@ namespace nvmeof::addon {
 
 namespace {
 
-// How long closeDevice waits for queues to end in good order before it drops them.
+// How long closeDevice waits for queues to end in good order before it drops
+// them, and for I/O that hangs.
 constexpr reactor::TimeNs kCloseWait = 1'000'000'000;
 
 rdma::DeviceOptions unpack(const Arguments& arguments) {
@@ -47,10 +48,8 @@ nvmf::TargetLimits unpack_limits(const Arguments& arguments) {
   return limits;
 }
 
-uint32_t live_queues(const Device& device) {
-  uint32_t live = 0;
-  for (const auto& on : device.on) live += on->live_queues();
-  return live;
+bool busy(const Device& device) {
+  return std::any_of(device.on.begin(), device.on.end(), [](const auto& on) { return on->busy(); });
 }
 
 // By the names that the provider's counters have.
@@ -129,16 +128,14 @@ void Instance::close_device(uint32_t id) {
   for (const auto& run : benches) {
     if (run->uses(id)) run->stop();
   }
-  for (const auto& [queue, entry] : queues.all()) {
-    if (entry.device != id) continue;
-    post(*side(entry.reactor).reactor,
-         [on = device.on[entry.reactor].get(), queue = queue] { on->close(queue); });
+  for (const auto& on : device.on) {
+    run_and_wait(*on->reactor(), [&on] { on->begin_close(); });
   }
   for (const auto& run : benches) {
     if (run->uses(id)) run->wait();
   }
   const reactor::TimeNs give_up = reactor::monotonic_now() + kCloseWait;
-  while (live_queues(device) > 0 && reactor::monotonic_now() < give_up) {
+  while (busy(device) && reactor::monotonic_now() < give_up) {
     const timespec pause{0, 1'000'000};
     nanosleep(&pause, nullptr);
   }

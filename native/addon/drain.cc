@@ -28,7 +28,7 @@ bool Instance::note_event(RecordHeader& header) {
       return true;
     }
     case static_cast<uint16_t>(nvmf::EventKind::OperationDone):
-      operations.erase(header.id);
+      operation_done(header.id);
       return true;
     case kBufferReleased:
       buffer_released(header.id);

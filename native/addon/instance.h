@@ -72,8 +72,6 @@ struct BufferEntry {
   Napi::Reference<Napi::ArrayBuffer> memory;  // weak
 };
 
-using Table = std::map<uint32_t, std::shared_ptr<Backing>>;
-
 struct Instance {
   explicit Instance(Napi::Env env);
   ~Instance();
@@ -88,6 +86,8 @@ struct Instance {
   void update_keep_alive();
   Operation& begin_operation();
   void end_operations();
+  // tables.cc
+  void operation_done(uint32_t id);
   // devices.cc
   void close_device(uint32_t id);
   // drain.cc: bookkeeping when an event leaves for JavaScript; false: it is not for JavaScript.

@@ -104,7 +104,6 @@ void Instance::end_operations() {
   static constexpr char text[] = "the native runtime was stopped";
   for (const auto& [id, operation] : operations.all()) {
     if (operation->pending.exchange(0) == 0) continue;  // its event is in a ring
-    for (const auto& backing : operation->released) backing->references.fetch_sub(1);
     runtime->sides[0]->ring.push(nvmf::EventKind::OperationDone, id, 0, ECANCELED, 0, {},
                                  {reinterpret_cast<const uint8_t*>(text), sizeof text - 1});
   }
@@ -116,9 +115,6 @@ void Instance::stop() {
   while (devices.size() > 0) close_device(devices.all().begin()->first);
   for (const auto& side : runtime->sides) side->reactor.reset();
   end_operations();
-  for (auto& [id, table] : tables.all()) {
-    for (auto& [nsid, backing] : table) backing->references.fetch_sub(1);
-  }
   tables.clear();
   backings.clear();  // one that a worker thread still resizes lives until it is done
   std::vector<uint32_t> ids;

@@ -6,11 +6,13 @@
 
 namespace nvmeof::addon {
 
-void Operation::confirm(nvmf::EventSink& sink) {
+void Operation::confirm(nvmf::EventSink& sink, const Error* failed) {
+  if (failed && !failing.exchange(true)) error = *failed;
   if (pending.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
-  for (const auto& backing : released) backing->references.fetch_sub(1);
+  const auto* text = reinterpret_cast<const uint8_t*>(error.message.data());
   // The JavaScript thread may free this as soon as it sees the event.
-  sink.push(nvmf::EventKind::OperationDone, id, 0, 0, 0, {}, {});
+  sink.push(nvmf::EventKind::OperationDone, id, 0, static_cast<uint32_t>(error.code), 0, {},
+            {text, error.message.size()});
 }
 
 void apply(TableMirror& tables, const Change& change) {
@@ -33,6 +35,8 @@ namespace {
 uint32_t begin(Instance& instance, Change change, std::vector<std::shared_ptr<Backing>> released) {
   Runtime& runtime = *instance.runtime;
   Operation& operation = instance.begin_operation();
+  operation.table = change.table;
+  operation.nsid = change.nsid;
   operation.released = std::move(released);
   operation.pending = static_cast<uint32_t>(runtime.sides.size());
   change.operation = &operation;
@@ -48,6 +52,21 @@ uint32_t begin(Instance& instance, Change change, std::vector<std::shared_ptr<Ba
 }
 
 }  // namespace
+
+void Instance::operation_done(uint32_t id) {
+  std::unique_ptr<Operation>* found = operations.find(id);
+  if (!found) return;
+  const Operation& operation = **found;
+  Table* table = operation.error.code == 0 ? nullptr : tables.find(operation.table);
+  for (const auto& backing : operation.released) {
+    if (table) {
+      (*table)[operation.nsid].push_back(backing);
+    } else {
+      backing->references--;
+    }
+  }
+  operations.erase(id);
+}
 
 Napi::Value create_table(const Arguments& arguments) {
   Instance& instance = Instance::running(arguments.env());
@@ -69,11 +88,9 @@ Napi::Value set_namespace(const Arguments& arguments) {
   change.entry.write_protected = options["writeProtected"].boolean();
   change.entry.max_transfer_bytes = options["maxTransferBytes"].u32(512, nvmf::kEventSecondMax);
 
-  std::vector<std::shared_ptr<Backing>> released;
-  std::shared_ptr<Backing>& entry = table[nsid];
-  if (entry) released.push_back(entry);
-  backing->references.fetch_add(1);
-  entry = backing;
+  std::vector<std::shared_ptr<Backing>> released = std::move(table[nsid]);
+  backing->references++;
+  table[nsid] = {backing};
   return Napi::Number::New(env, begin(instance, change, std::move(released)));
 }
 
@@ -88,7 +105,7 @@ Napi::Value remove_namespace(const Arguments& arguments) {
     throw_error(
         env, {ENOENT, "table " + std::to_string(id) + " has no namespace " + std::to_string(nsid)});
   }
-  std::vector<std::shared_ptr<Backing>> released{entry->second};
+  std::vector<std::shared_ptr<Backing>> released = std::move(entry->second);
   table.erase(entry);
   const Change change{Change::Kind::Remove, id, nsid, {}, nullptr};
   return Napi::Number::New(env, begin(instance, change, std::move(released)));
@@ -99,7 +116,9 @@ Napi::Value destroy_table(const Arguments& arguments) {
   Instance& instance = Instance::running(env);
   const uint32_t id = arguments.at(0, "table").u32();
   std::vector<std::shared_ptr<Backing>> released;
-  for (const auto& [nsid, backing] : instance.tables.get(env, id)) released.push_back(backing);
+  for (auto& [nsid, backings] : instance.tables.get(env, id)) {
+    for (auto& backing : backings) released.push_back(std::move(backing));
+  }
   instance.tables.erase(id);
   const Change change{Change::Kind::DestroyTable, id, 0, {}, nullptr};
   return Napi::Number::New(env, begin(instance, change, std::move(released)));

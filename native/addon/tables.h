@@ -13,20 +13,32 @@
 
 namespace nvmeof::addon {
 
-// An open backing; it can be closed when no table entry (old or new) names it any more.
+// An open backing. It can be closed when no table entry names it any more: neither one that stands
+// nor one whose end some engine has not confirmed. The count is the JavaScript thread's.
 struct Backing {
   std::unique_ptr<block::Backing> backing;
-  std::atomic<uint32_t> references{0};  // entries in tables, until their removal is confirmed
+  uint32_t references = 0;
 };
 
-// One change on its way. Owned by the JavaScript thread until its OperationDone was drained.
+// A table on the JavaScript thread: for each namespace its backing, then those of entries that an
+// engine may still have, because the change that was to replace them failed there.
+using Table = std::map<uint32_t, std::vector<std::shared_ptr<Backing>>>;
+
+// One change on its way. Made and freed by the JavaScript thread, which frees it when it sees the
+// OperationDone.
 struct Operation {
   uint32_t id = 0;
-  std::atomic<uint32_t> pending{0};                // reactors and engines that have not confirmed
-  std::vector<std::shared_ptr<Backing>> released;  // of entries that this change ends
+  std::atomic<uint32_t> pending{0};  // reactors and engines that have not confirmed
+  std::atomic<bool> failing{false};
+  Error error;  // the first, by whoever set `failing`
+
+  // The JavaScript thread's: what is let go of when the change holds.
+  uint32_t table = 0;
+  uint32_t nsid = 0;
+  std::vector<std::shared_ptr<Backing>> released;
 
   // Any reactor's thread. The last one reports through `sink`, its own ring.
-  void confirm(nvmf::EventSink& sink);
+  void confirm(nvmf::EventSink& sink, const Error* failed = nullptr);
 };
 
 struct Change {
