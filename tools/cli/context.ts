@@ -4,6 +4,7 @@
  */
 import type { Readable, Writable } from 'node:stream';
 import type { Command } from 'commander';
+import { ExitCode as ExitCodes } from './exit-codes.ts';
 import type { ExitCode } from './exit-codes.ts';
 
 export interface CliStreams {
@@ -38,6 +39,8 @@ export class CliError extends Error {
 
 export class CliContext {
   readonly streams: CliStreams;
+  /** What a command that ends without an error exits with. */
+  exitCode: ExitCode = ExitCodes.ok;
 
   constructor(streams: CliStreams) {
     this.streams = streams;

@@ -1,0 +1,174 @@
+/**
+ * Arguments and options that several sub-commands share, and their parsers. A parser throws commander's
+ * InvalidArgumentError, so that the message names the option.
+ */
+import { InvalidArgumentError } from 'commander';
+import type { Command } from 'commander';
+import { connect } from '../../initiator/index.ts';
+import type { ConnectOptions, Controller, TransportOptions } from '../../initiator/index.ts';
+import { formatAddress, parseEndpoint } from '../../native/common/address.ts';
+import { messageOf } from '../../native/common/errors.ts';
+import { parseSize } from '../../native/common/size.ts';
+import { NVME_RDMA_PORT } from '../../native/wire/fabrics.ts';
+
+function orInvalid<T>(parse: () => T): T {
+  try {
+    return parse();
+  } catch (error) {
+    throw new InvalidArgumentError(messageOf(error));
+  }
+}
+
+export interface HostPort {
+  readonly address: string;
+  readonly port: number;
+}
+
+/** ADDRESS[:PORT], IPv6 with a port in brackets. */
+export function hostPort(text: string): HostPort {
+  return orInvalid(() => {
+    const { address, port } = parseEndpoint(text, NVME_RDMA_PORT);
+    return { address: formatAddress(address), port };
+  });
+}
+
+export function size(text: string): bigint {
+  return orInvalid(() => parseSize(text));
+}
+
+/** A size that must fit memory or a counter of JavaScript. */
+export function byteCount(text: string): number {
+  const bytes = size(text);
+  if (bytes > BigInt(Number.MAX_SAFE_INTEGER)) throw new InvalidArgumentError('That is too large.');
+  return Number(bytes);
+}
+
+export function wholeNumber(low: number, high = Number.MAX_SAFE_INTEGER) {
+  return (text: string): number => {
+    const value = Number(text);
+    if (!/^\d+$/.test(text) || value < low || value > high) {
+      throw new InvalidArgumentError(
+        `It must be a whole number from ${low}${high === Number.MAX_SAFE_INTEGER ? '' : ` to ${high}`}.`,
+      );
+    }
+    return value;
+  };
+}
+
+/** "0,1,4-7": cores; -1 alone: one reactor that is not pinned. */
+export function coreList(text: string): number[] {
+  if (text === '-1') return [-1];
+  const cores = text.split(',').flatMap((part) => {
+    const [, first, last] = /^(\d+)(?:-(\d+))?$/.exec(part.trim()) ?? [];
+    if (first === undefined) {
+      throw new InvalidArgumentError('Write cores as 0,1 or 0-3.');
+    }
+    const from = Number(first);
+    const to = last === undefined ? from : Number(last);
+    if (to < from || to > 4095) throw new InvalidArgumentError(`${part} is no range of cores.`);
+    return Array.from({ length: to - from + 1 }, (_, index) => from + index);
+  });
+  if (new Set(cores).size !== cores.length) {
+    throw new InvalidArgumentError('A core is named twice.');
+  }
+  return cores;
+}
+
+/** Milliseconds, or with a unit: 250ms, 5s, 2m. */
+export function milliseconds(text: string): number {
+  const [, digits, unit] = /^(\d+(?:\.\d+)?)(ms|s|m)?$/.exec(text) ?? [];
+  if (digits === undefined) throw new InvalidArgumentError('Write a time as 500ms, 5s or 2m.');
+  const factors: Readonly<Record<string, number>> = { ms: 1, s: 1000, m: 60_000 };
+  return Math.round(Number(digits) * (factors[unit ?? 'ms'] ?? 1));
+}
+
+/** fio's way: seconds when no unit is given. */
+export function seconds(text: string): number {
+  return milliseconds(/^\d+(\.\d+)?$/.test(text) ? `${text}s` : text);
+}
+
+/** Options of everything that connects. */
+export interface TransportFlags {
+  readonly from?: string;
+  readonly provider?: 'auto' | 'soft' | 'verbs';
+  readonly mtu?: number;
+  readonly pcap?: string;
+  readonly cores?: number[];
+  readonly poll?: boolean;
+  readonly hostNqn?: string;
+  readonly hostId?: string;
+  readonly connectTimeout?: number;
+}
+
+export function addTransportOptions(command: Command): Command {
+  return command
+    .option('--from <address>', 'our own address (default: chosen by routing)')
+    .option('--provider <name>', 'auto, soft or verbs', 'auto')
+    .option('--mtu <bytes>', 'path MTU: 256, 512, 1024, 2048 or 4096', wholeNumber(256, 4096))
+    .option('--pcap <file>', 'write every packet to a file for Wireshark')
+    .option(
+      '--cores <list>',
+      'cores of the reactors, such as 0,1 (default: one, not pinned)',
+      coreList,
+    )
+    .option('--poll', 'never sleep: lowest latency, whole cores')
+    .option('--host-nqn <nqn>', 'who we say we are (default: /etc/nvme/hostnqn, or made once)')
+    .option('--host-id <uuid>', 'host identifier (default: belongs to the host NQN)')
+    .option('--connect-timeout <time>', 'for each connection (default 5s)', milliseconds);
+}
+
+export function transportOptions(target: HostPort, flags: TransportFlags): TransportOptions {
+  const optional = {
+    sourceAddress: flags.from,
+    provider: flags.provider,
+    pathMtu: flags.mtu,
+    pcapPath: flags.pcap,
+    cores: flags.cores,
+    pollForever: flags.poll,
+    hostNqn: flags.hostNqn,
+    hostId: flags.hostId,
+    connectTimeoutMs: flags.connectTimeout,
+  };
+  const given = Object.fromEntries(
+    Object.entries(optional).filter(([, value]) => value !== undefined),
+  ) as Partial<TransportOptions>;
+  return { ...target, ...given };
+}
+
+/** Options of everything that connects to a subsystem. */
+export interface ConnectFlags extends TransportFlags {
+  readonly queues?: number;
+  readonly depth?: number;
+  readonly keepAlive?: number;
+  readonly commandTimeout?: number;
+}
+
+export function addConnectOptions(command: Command): Command {
+  return addTransportOptions(command)
+    .option('--keep-alive <time>', 'keep alive timeout, 0: off (default 5s)', milliseconds)
+    .option('--command-timeout <time>', 'for each command, 0: none (default 30s)', milliseconds);
+}
+
+export function connectOptions(target: HostPort, nqn: string, flags: ConnectFlags): ConnectOptions {
+  return {
+    ...transportOptions(target, flags),
+    nqn,
+    ...(flags.queues === undefined ? {} : { queues: flags.queues }),
+    ...(flags.depth === undefined ? {} : { depth: flags.depth }),
+    ...(flags.keepAlive === undefined ? {} : { keepAliveMs: flags.keepAlive }),
+    ...(flags.commandTimeout === undefined ? {} : { commandTimeoutMs: flags.commandTimeout }),
+  };
+}
+
+/** Connects, runs, and disconnects whatever happens. */
+export async function withController<T>(
+  options: ConnectOptions,
+  run: (controller: Controller) => Promise<T>,
+): Promise<T> {
+  const controller = await connect(options);
+  try {
+    return await run(controller);
+  } finally {
+    await controller.disconnect();
+  }
+}

@@ -1,0 +1,250 @@
+/**
+ * `nvmeof target`: exports files and devices in the foreground until a signal ends it. What it serves is decided by
+ * target/; here the command line becomes a configuration, and events become log lines.
+ */
+import { hostname } from 'node:os';
+import { Option } from 'commander';
+import { Target, loadConfig, parseConfig, parseExport } from '../../../target/index.ts';
+import type { TargetConfig, TargetOptions } from '../../../target/index.ts';
+import { formatEndpoint, parseAddress } from '../../../native/common/address.ts';
+import { formatSize } from '../../../native/common/size.ts';
+import { coreList, hostPort, wholeNumber } from '../arguments.ts';
+import type { HostPort } from '../arguments.ts';
+import { CliError } from '../context.ts';
+import type { CliContext, SubCommand } from '../context.ts';
+import { ExitCode } from '../exit-codes.ts';
+import { addExamples } from '../help.ts';
+import { LOG_LEVELS, makeLogger } from '../logging.ts';
+import type { LogLevel } from '../logging.ts';
+
+export interface TargetFlags {
+  readonly config?: string;
+  readonly export?: readonly string[];
+  readonly nqn?: string;
+  readonly listen?: readonly HostPort[];
+  readonly allow?: readonly string[];
+  readonly cores?: number[];
+  readonly poll?: boolean;
+  readonly provider?: 'auto' | 'soft' | 'verbs';
+  readonly mtu?: 256 | 512 | 1024 | 2048 | 4096;
+  readonly pcap?: string;
+  readonly log: LogLevel;
+  readonly json?: boolean;
+}
+
+const DEFAULT_LISTEN: HostPort = { address: '127.0.0.1', port: 4420 };
+
+/** NQNs take letters, digits and hyphens in this place. */
+export function defaultNqn(host = hostname()): string {
+  const name = host.toLowerCase().replace(/[^a-z0-9-]+/g, '-');
+  return `nqn.2026-11.io.nvmeof:${name === '' ? 'target' : name}`;
+}
+
+/** The short form as a configuration. */
+function shortForm(flags: TargetFlags): TargetOptions {
+  const exports = (flags.export ?? []).map(parseExport);
+  const serials = new Set(exports.flatMap(({ serial }) => (serial === undefined ? [] : [serial])));
+  if (serials.size > 1) {
+    throw new CliError(
+      ExitCode.usage,
+      `serial numbers ${[...serials].join(' and ')} for one subsystem: all exports share one`,
+    );
+  }
+  const [serial] = serials;
+  const ports = flags.listen ?? [DEFAULT_LISTEN];
+  return {
+    ports: ports.map(({ address, port }) => ({ address, port })),
+    subsystems: [
+      {
+        nqn: flags.nqn ?? defaultNqn(),
+        namespaces: exports.map(({ namespace }) => namespace),
+        hosts: [...(flags.allow ?? [])],
+        ...(serial === undefined ? {} : { serial }),
+      },
+    ],
+  };
+}
+
+/** Flags that also go on top of a configuration file. */
+function overrides(flags: TargetFlags): Partial<TargetOptions> {
+  return {
+    ...(flags.cores === undefined ? {} : { cores: flags.cores }),
+    ...(flags.poll === undefined ? {} : { pollForever: flags.poll }),
+    ...(flags.provider === undefined ? {} : { provider: flags.provider }),
+    ...(flags.mtu === undefined ? {} : { mtu: flags.mtu }),
+    ...(flags.pcap === undefined ? {} : { pcap: flags.pcap }),
+  };
+}
+
+export async function targetConfig(flags: TargetFlags): Promise<TargetConfig> {
+  if (flags.config === undefined) {
+    if (flags.export === undefined) {
+      throw new CliError(ExitCode.usage, 'nothing to export', {
+        remedy: 'give --export PATH (or memory:1GiB), or --config FILE; see nvmeof target --help',
+      });
+    }
+    return parseConfig({ ...shortForm(flags), ...overrides(flags) }, 'command line');
+  }
+  if (flags.export ?? flags.listen ?? flags.nqn ?? flags.allow) {
+    throw new CliError(
+      ExitCode.usage,
+      '--config goes without --export, --listen, --nqn and --allow',
+      {
+        remedy: 'write them into the configuration file',
+      },
+    );
+  }
+  return parseConfig({ ...(await loadConfig(flags.config)), ...overrides(flags) }, flags.config);
+}
+
+/** The commands with which hosts reach it, ours and the kernel's. */
+export function connectCommands(config: TargetConfig): string[] {
+  return config.ports.flatMap(({ address, port }) => {
+    const endpoint = formatEndpoint({ address: parseAddress(address), port });
+    const ours = port === DEFAULT_LISTEN.port ? address : endpoint;
+    return config.subsystems.flatMap(({ nqn }) => [
+      `nvmeof info ${ours} ${nqn}`,
+      `nvme connect -t rdma -a ${address} -s ${port} -n ${nqn}`,
+    ]);
+  });
+}
+
+function follow(target: Target, log: ReturnType<typeof makeLogger>): void {
+  target.on('listening', (endpoint) => {
+    log.info({ endpoint: formatEndpoint(endpoint) }, 'listening');
+  });
+  target.on('controllerCreated', (controller) => {
+    log.info(controller, 'host connected');
+  });
+  target.on('controllerDeleted', (controller, reason) => {
+    log.info({ ...controller, reason }, 'host gone');
+  });
+  target.on('queueConnected', (queue) => {
+    log.debug(queue, 'queue connected');
+  });
+  target.on('queueClosed', (queue, reason) => {
+    log.debug({ ...queue, reason }, 'queue closed');
+  });
+  target.on('refused', (peer, reason) => {
+    log.warn({ peer, reason }, 'refused');
+  });
+  target.on('namespaceChanged', (subsystemNqn, nsid) => {
+    log.info({ subsystemNqn, nsid }, 'namespace changed');
+  });
+}
+
+function logStart(target: Target, config: TargetConfig, log: ReturnType<typeof makeLogger>): void {
+  for (const device of target.devices) {
+    const { provider, address, pathMtu, receiveBufferBytes, gso, gro } = device;
+    log.info({ provider, address, pathMtu, receiveBufferBytes, gso, gro }, 'device');
+  }
+  for (const { nqn, namespaces } of config.subsystems) {
+    for (const { nsid, path, memory, null: nothing, blockSize, readOnly, uuid } of namespaces) {
+      const size = memory ?? nothing;
+      const source = path ?? (memory === undefined ? 'null' : 'memory');
+      log.info(
+        {
+          nqn,
+          nsid,
+          source,
+          ...(size === undefined ? {} : { size: formatSize(size) }),
+          blockSize,
+          readOnly,
+          uuid,
+        },
+        'namespace',
+      );
+    }
+  }
+}
+
+/** Resolves with the first signal; a second one ends the process at once. */
+function untilSignal(): Promise<NodeJS.Signals> {
+  return new Promise((resolve) => {
+    let asked = false;
+    const onSignal = (signal: NodeJS.Signals): void => {
+      if (asked) process.exit(ExitCode.failed);
+      asked = true;
+      resolve(signal);
+    };
+    process.on('SIGINT', onSignal);
+    process.on('SIGTERM', onSignal);
+  });
+}
+
+async function runTarget(context: CliContext, flags: TargetFlags): Promise<void> {
+  const config = await targetConfig(flags);
+  const log = makeLogger(context.streams, flags.log, flags.json ?? false);
+  const signal = untilSignal();
+  const target = await Target.start(config, { log });
+  follow(target, log);
+  logStart(target, config, log);
+  if (flags.json === true) context.printJson({ commands: connectCommands(config) });
+  else {
+    context.print('A host connects with:');
+    for (const line of connectCommands(config)) context.print(`  ${line}`);
+    context.print('Stop with Ctrl-C or SIGTERM.');
+  }
+  log.info({ signal: await signal }, 'stopping');
+  await target.close();
+  log.info({}, 'stopped');
+}
+
+function collect<T>(parse: (text: string) => T) {
+  return (text: string, all: readonly T[] = []): readonly T[] => [...all, parse(text)];
+}
+
+export const targetCommand: SubCommand = {
+  name: 'target',
+  define(command, context) {
+    command
+      .summary('export files and block devices')
+      .description(
+        'Exports files, block devices or memory as NVMe namespaces, in the foreground, until SIGINT or ' +
+          'SIGTERM; then I/O in flight is finished first.\n\n' +
+          'An export is PATH, memory:SIZE or null:SIZE, with options behind commas: ro, bs=512|4096, ' +
+          'uuid=…, nguid=…, nsid=…, serial=…, size=…, cache=write-back|write-through|direct, shared.',
+      )
+      .option('--config <file>', 'configuration file (JSON)')
+      .option('--export <what>', 'namespace to export; repeat for more', collect(String))
+      .option(
+        '--nqn <nqn>',
+        `of the subsystem (default: ${defaultNqn('HOSTNAME').replace('hostname', 'HOSTNAME')})`,
+      )
+      .option(
+        '--listen <address[:port]>',
+        'where; repeat for more (default: 127.0.0.1:4420)',
+        collect(hostPort),
+      )
+      .option(
+        '--allow <host-nqn>',
+        'only this host; repeat for more (default: any)',
+        collect(String),
+      )
+      .option(
+        '--cores <list>',
+        'cores of the reactors, such as 0,1 (default: one, not pinned)',
+        coreList,
+      )
+      .option('--poll', 'never sleep: lowest latency, whole cores')
+      .addOption(
+        new Option('--provider <name>', 'RDMA provider').choices(['auto', 'soft', 'verbs']),
+      )
+      .option('--mtu <bytes>', 'path MTU: 256, 512, 1024, 2048 or 4096', wholeNumber(256, 4096))
+      .option('--pcap <file>', 'write every packet to a file for Wireshark')
+      .addOption(new Option('--log <level>', 'log level').choices([...LOG_LEVELS]).default('info'))
+      .option('--json', 'log and print JSON even on a terminal')
+      .action((flags: TargetFlags) => runTarget(context, flags));
+    addExamples(command, [
+      ['a disk image, to hosts on this machine', 'nvmeof target --export disk.img'],
+      [
+        'a device, to one host on the network',
+        'nvmeof target --export /dev/nvme0n1,bs=4096 --listen 192.0.2.7 --allow nqn.2014-08.org.nvmexpress:uuid:…',
+      ],
+      [
+        'memory and an image read-only, two cores',
+        'nvmeof target --export memory:4GiB --export disk.img,ro --cores 2,3',
+      ],
+    ]);
+  },
+};
