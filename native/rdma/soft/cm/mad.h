@@ -13,6 +13,7 @@ namespace nvmeof::rdma::soft::cm {
 
 inline constexpr size_t kMadBytes = 256;
 using MadBytes = std::array<uint8_t, kMadBytes>;
+using soft::to_string;  // of addresses
 
 enum class Attribute : uint16_t {
   Req = 0x10,
