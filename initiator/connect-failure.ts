@@ -100,7 +100,7 @@ function invalidParameter(error: NvmeStatusError, target: ConnectTarget): Connec
   if (inData && ipo === ConnectData.offsets.subnqn) {
     return new ConnectError(
       'CONNECT_UNKNOWN_NQN',
-      `${target.endpoint} has no subsystem "${target.nqn}" for this host; ` +
+      `unknown NQN: ${target.endpoint} has no subsystem "${target.nqn}"; ` +
         `nvmeof discover shows those it has`,
       context,
     );
@@ -142,7 +142,7 @@ export function connectRefused(error: unknown, target: ConnectTarget): unknown {
     case 'connectInvalidHost':
       return new ConnectError(
         'CONNECT_HOST_NOT_ALLOWED',
-        `subsystem "${target.nqn}" does not allow the host ${target.hostNqn}; ` +
+        `the host ${target.hostNqn} is not allowed to connect to subsystem "${target.nqn}"; ` +
           `add it to the target's list of hosts`,
         context,
       );

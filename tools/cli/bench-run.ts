@@ -133,8 +133,11 @@ function benchRows(job: BenchJob, result: BenchResult): BenchRow[] {
     }));
 }
 
-/** The run is worth nothing when a command failed or data was wrong. */
-export function checkOutcome({ result }: BenchOutcome): void {
+/** The run is worth nothing when a command failed or data was wrong, or the connection did not last. */
+export async function checkOutcome(
+  controller: Controller,
+  { result }: BenchOutcome,
+): Promise<void> {
   if (result.verifyErrors > 0n) {
     throw new CliError(
       ExitCode.dataMismatch,
@@ -143,6 +146,8 @@ export function checkOutcome({ result }: BenchOutcome): void {
   }
   const errors = result.read.errors + result.write.errors;
   if (errors > 0n) {
+    // Rejects with what became of the connection, when it is that which failed.
+    await controller.identify();
     throw new CliError(ExitCode.nvmeStatus, `${errors} commands failed: ${result.firstError}`);
   }
   if (result.read.commands + result.write.commands === 0n) {

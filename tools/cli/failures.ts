@@ -7,6 +7,8 @@ import {
 } from '../../initiator/index.ts';
 import { NvmeStatusError, NvmeofError, messageOf } from '../../native/common/errors.ts';
 import { CliError } from './context.ts';
+import { ROCE_PORT, portOwners } from './doctor/network-checks.ts';
+import { SystemView } from './doctor/system-view.ts';
 import { ExitCode } from './exit-codes.ts';
 
 export interface Failure {
@@ -46,12 +48,32 @@ const SYSTEM_REMEDIES: Readonly<Record<string, string>> = {
   EMFILE: 'raise the limit of open files: ulimit -n 65536',
 };
 
-export function describeFailure(error: unknown): Failure {
+/** The errno names of an error and of those that caused it. */
+function systemCodes(error: unknown): string[] {
+  const codes: string[] = [];
+  for (let at = error; at instanceof Error && codes.length < 8; at = at.cause) {
+    const { code } = at as { readonly code?: unknown };
+    codes.push(typeof code === 'string' ? code : '');
+  }
+  return codes;
+}
+
+function portHolders(view: SystemView): string | undefined {
+  const owners = portOwners(view).filter(({ pid }) => pid !== undefined && pid !== process.pid);
+  if (owners.length === 0) return undefined;
+  const names = owners.map(
+    ({ pid, command, address }) => `process ${pid ?? 0} (${command ?? '?'}) on ${address}`,
+  );
+  return `UDP port ${ROCE_PORT} is held by ${names.join(', ')}`;
+}
+
+export function describeFailure(error: unknown, view = new SystemView()): Failure {
   if (error instanceof CliError) return error;
-  const code = (error as { readonly code?: unknown } | null)?.code;
+  const code = systemCodes(error).find((name) => name in SYSTEM_REMEDIES);
+  const general = code === undefined ? undefined : SYSTEM_REMEDIES[code];
   return {
     exitCode: exitCodeOf(error),
     message: messageOf(error),
-    remedy: typeof code === 'string' ? SYSTEM_REMEDIES[code] : undefined,
+    remedy: code === 'EADDRINUSE' ? (portHolders(view) ?? general) : general,
   };
 }

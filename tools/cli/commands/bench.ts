@@ -82,7 +82,7 @@ async function bench(
     const outcome = await runBench(controller, job);
     if (flags.json === true) context.printJson(fioJson(outcome.report));
     else context.print(benchTable(outcome.rows));
-    checkOutcome(outcome);
+    await checkOutcome(controller, outcome);
   });
 }
 

@@ -1,0 +1,111 @@
+/** The target of the demo as a process of its own: `nvmeof target`, started, watched and ended by its pid. */
+import { spawn } from 'node:child_process';
+import type { ChildProcess } from 'node:child_process';
+import { readFileSync } from 'node:fs';
+import { fileURLToPath } from 'node:url';
+
+const CLI = fileURLToPath(new URL('../cli/bin.js', import.meta.url));
+const START_MS = 20_000;
+const STOP_MS = 10_000;
+const READY = /nvme connect -t rdma/;
+/** Clock ticks of /proc/PID/stat: USER_HZ is 100 on every Linux that Node runs on. */
+const TICKS_PER_SECOND = 100;
+
+export class TargetProcess {
+  readonly #child: ChildProcess;
+  readonly #ended: Promise<number | NodeJS.Signals>;
+  #output = '';
+  #running = true;
+
+  private constructor(args: readonly string[]) {
+    this.#child = spawn(process.execPath, [CLI, 'target', ...args], {
+      stdio: ['ignore', 'pipe', 'pipe'],
+      // Ctrl-C goes to the demo, which ends the target itself when it is done with it.
+      detached: true,
+    });
+    const collect = (chunk: Buffer): void => {
+      this.#output += chunk.toString();
+    };
+    this.#child.stdout?.on('data', collect);
+    this.#child.stderr?.on('data', collect);
+    this.#ended = new Promise((resolve) => {
+      this.#child.once('exit', (code, signal) => {
+        this.#running = false;
+        resolve(code ?? signal ?? 'SIGKILL');
+      });
+      this.#child.once('error', (error) => {
+        this.#running = false;
+        this.#output += error.message;
+        resolve(1);
+      });
+    });
+  }
+
+  /** Resolves when it listens. */
+  static async start(args: readonly string[]): Promise<TargetProcess> {
+    const target = new TargetProcess(args);
+    const deadline = performance.now() + START_MS;
+    while (!READY.test(target.#output)) {
+      if (!target.#running) throw new Error(`the target did not start:\n${target.#output}`);
+      if (performance.now() > deadline) {
+        await target.kill();
+        throw new Error(`the target was not ready within ${START_MS} ms:\n${target.#output}`);
+      }
+      await new Promise((resolve) => setTimeout(resolve, 20));
+    }
+    return target;
+  }
+
+  get pid(): number {
+    return this.#child.pid ?? 0;
+  }
+
+  get running(): boolean {
+    return this.#running;
+  }
+
+  get output(): string {
+    return this.#output;
+  }
+
+  /** CPU seconds used so far, all threads. */
+  cpuSeconds(): number {
+    try {
+      // The name in parentheses may hold blanks; the numbers follow it.
+      const fields = readFileSync(`/proc/${this.pid}/stat`, 'latin1')
+        .split(') ')
+        .at(-1)
+        ?.split(' ');
+      return (Number(fields?.[11]) + Number(fields?.[12])) / TICKS_PER_SECOND;
+    } catch {
+      return 0;
+    }
+  }
+
+  /** SIGTERM; it must end by itself, and with 0. */
+  async stop(): Promise<void> {
+    this.#child.kill('SIGTERM');
+    const timer = new AbortController();
+    const late = new Promise<'late'>((resolve) => {
+      const handle = setTimeout(() => {
+        resolve('late');
+      }, STOP_MS);
+      timer.signal.addEventListener('abort', () => {
+        clearTimeout(handle);
+      });
+    });
+    const ended = await Promise.race([this.#ended, late]);
+    timer.abort();
+    if (ended === 'late') {
+      await this.kill();
+      throw new Error(`the target did not end within ${STOP_MS} ms of SIGTERM`);
+    }
+    if (ended !== 0) throw new Error(`the target ended with ${ended}:\n${this.#output}`);
+  }
+
+  /** For every other way out. */
+  async kill(): Promise<void> {
+    if (this.#running) this.#child.kill('SIGKILL');
+    await this.#ended;
+  }
+}
