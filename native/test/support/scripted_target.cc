@@ -184,11 +184,16 @@ bool ScriptedTarget::read_host(const Capsule& capsule, std::vector<uint8_t>* dat
 void ScriptedTarget::serve(const Capsule& capsule) {
   const uint64_t begin = load64(capsule.sqe + sqe::kCdw10) * kLbaBytes;
   const uint64_t length = (uint64_t{load16(capsule.sqe + sqe::kCdw12)} + 1) * kLbaBytes;
-  const uint16_t status = std::exchange(next_status, uint16_t{0});
-  if (status != 0 || length > memory.size() || begin > memory.size() - length) {
-    respond(capsule, status != 0 ? status : 0x80);
+  const uint64_t served = reads_served + writes_served + failed++;
+  if (length > memory.size() || begin > memory.size() - length) {
+    respond(capsule, 0x80);  // LBA Out of Range
     return;
   }
+  if (fail_every != 0 && served % fail_every == fail_every - 1) {
+    respond(capsule, fail_status);
+    return;
+  }
+  failed--;
   if (capsule.sqe[sqe::kOpcode] == io::kRead) {
     reads_served++;
     write_host(capsule, {memory.begin() + static_cast<ptrdiff_t>(begin),
@@ -201,7 +206,9 @@ void ScriptedTarget::serve(const Capsule& capsule) {
     } else {
       read_host(capsule, &data);
     }
-    std::memcpy(memory.data() + begin, data.data(), std::min<size_t>(length, data.size()));
+    const bool lost = lose_write_every != 0 && writes_served % lose_write_every == 0;
+    if (!lost)
+      std::memcpy(memory.data() + begin, data.data(), std::min<size_t>(length, data.size()));
   }
   respond(capsule);
 }

@@ -66,9 +66,12 @@ class ScriptedTarget : public rdma::ConnectionHandler, public reactor::Poller {
   std::vector<std::unique_ptr<Connection>> connections;
   std::deque<Capsule> capsules;
   std::vector<uint8_t> memory;
-  uint64_t reads_served = 0, writes_served = 0, in_capsule_writes = 0;
+  uint64_t reads_served = 0, writes_served = 0, in_capsule_writes = 0, failed = 0;
   uint64_t read_bytes_waiting_max = 0;  // most read bytes asked for at one time
-  uint16_t next_status = 0;             // of the next command served
+  // Every so many-th command served fails with this status; write is answered but not done. 0:
+  // none.
+  uint64_t fail_every = 0, lose_write_every = 0;
+  uint16_t fail_status = 0x281;
   LoopbackDevice* device() { return device_.get(); }
 
  private:
