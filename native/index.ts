@@ -379,12 +379,17 @@ function packageRoot(): string {
   return folder;
 }
 
+/** Where the build leaves the addon. */
+export function doorPath(): string {
+  return join(packageRoot(), 'native', 'build', 'Release', 'nvmeof.node');
+}
+
 let loaded: Door | undefined;
 
 /** The addon, loaded at first use. */
 export function loadDoor(): Door {
   if (loaded) return loaded;
-  const path = join(packageRoot(), 'native', 'build', 'Release', 'nvmeof.node');
+  const path = doorPath();
   if (!existsSync(path)) {
     throw new Error(
       `nvmeof: the native part is not built (${path} is missing); run: npm run setup`,

@@ -1,0 +1,467 @@
+/**
+ * The addon itself: its names and arities are those of the Door, every function refuses wrong use by an Error that says
+ * what is wrong, and where no peer is needed each is used rightly as well. Commands between a real target and initiator
+ * are the business of the end-to-end tests.
+ */
+import { once } from 'node:events';
+import { Worker } from 'node:worker_threads';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { expect } from 'chai';
+import { DOOR_FUNCTIONS, doorPath, loadDoor } from '../../../native/index.ts';
+import type { BenchOptions, ConnectOptions, Door, DoorEvent } from '../../../native/index.ts';
+import { decodeEvents, RECORD_BYTES_MAX } from '../../../native/events.ts';
+
+type Call = (...args: unknown[]) => unknown;
+
+const SQE = new Uint8Array(64);
+const NOTHING = new Uint8Array();
+const NO_ID = 4_000_000_000;
+
+const ACCEPT = {
+  reactor: 0,
+  depth: 32,
+  inCapsuleBytes: 4096,
+  responderResources: 4,
+  initiatorDepth: 4,
+  privateData: NOTHING,
+};
+const CONNECT: ConnectOptions = {
+  ...ACCEPT,
+  address: '127.0.0.1',
+  port: 4420,
+  timeoutMs: 1000,
+};
+const BENCH: BenchOptions = {
+  queues: [NO_ID],
+  nsid: 1,
+  pattern: 'randread',
+  readPercent: 50,
+  blockBytes: 4096,
+  queueDepth: 1,
+  lbaBytes: 512,
+  firstLba: 0n,
+  lbaCount: 8n,
+  runtimeMs: 10,
+  commandCount: 0n,
+  warmupMs: 0,
+  verify: false,
+  bufferArenaBytes: 4096,
+  seed: 1n,
+};
+
+interface Wrong {
+  readonly args: readonly unknown[];
+  /** A TypeError or RangeError by name, or an errno by `code`. */
+  readonly error: string;
+  readonly message: RegExp;
+}
+
+/** At least one wrong use of every function, with a runtime that runs and has no device. */
+const WRONG: Readonly<Record<keyof Door, readonly Wrong[]>> = {
+  start: [{ args: [{}], error: 'EALREADY', message: /runs already/ }],
+  stop: [],
+  drain: [
+    { args: [new Uint8Array(64)], error: 'RangeError', message: /drain: into must be/ },
+    { args: [new Uint16Array(1 << 20)], error: 'TypeError', message: /a Uint8Array/ },
+    { args: [null], error: 'TypeError', message: /a Uint8Array/ },
+  ],
+  reactors: [],
+  counters: [],
+  openDevice: [
+    { args: ['soft'], error: 'TypeError', message: /options must be an object/ },
+    { args: [{ provider: 'magic', address: '127.0.0.1' }], error: 'TypeError', message: /'soft'/ },
+    { args: [{ provider: 'auto', address: 'localhost' }], error: 'EINVAL', message: /numeric/ },
+    { args: [{ provider: 'auto', address: '127.0.0.1\0' }], error: 'TypeError', message: /NUL/ },
+    {
+      args: [{ provider: 'auto', address: '127.0.0.1', pathMtu: 1500 }],
+      error: 'RangeError',
+      message: /options.pathMtu must be 0, 256/,
+    },
+    {
+      args: [{ provider: 'soft', address: '192.0.2.1' }],
+      error: 'EADDRNOTAVAIL',
+      message: /192\.0\.2\.1/,
+    },
+  ],
+  deviceInfo: [{ args: [NO_ID], error: 'ENOENT', message: /no device 4000000000/ }],
+  closeDevice: [
+    { args: [NO_ID], error: 'ENOENT', message: /no device/ },
+    { args: [1.5], error: 'TypeError', message: /device must be an integer/ },
+    { args: [-1], error: 'RangeError', message: /from 0 to 4294967295/ },
+    { args: [Number.NaN], error: 'TypeError', message: /an integer/ },
+  ],
+  openBacking: [
+    { args: [{ kind: 'tape' }], error: 'TypeError', message: /kind must be one of 'file'/ },
+    {
+      args: [{ kind: 'null', size: 1, blockSize: 512 }],
+      error: 'TypeError',
+      message: /size must be a bigint/,
+    },
+    {
+      args: [{ kind: 'null', size: -1n, blockSize: 512 }],
+      error: 'RangeError',
+      message: /options.size/,
+    },
+    {
+      args: [{ kind: 'null', size: 512n, blockSize: 520 }],
+      error: 'RangeError',
+      message: /512 or 4096/,
+    },
+  ],
+  backingInfo: [{ args: [NO_ID], error: 'ENOENT', message: /no backing/ }],
+  resizeBacking: [{ args: [NO_ID, 1n], error: 'ENOENT', message: /no backing/ }],
+  closeBacking: [{ args: [NO_ID], error: 'ENOENT', message: /no backing/ }],
+  createTable: [],
+  setNamespace: [
+    {
+      args: [NO_ID, 1, { backing: 1, writeProtected: false, maxTransferBytes: 4096 }],
+      error: 'ENOENT',
+      message: /no table/,
+    },
+  ],
+  removeNamespace: [{ args: [NO_ID, 1], error: 'ENOENT', message: /no table/ }],
+  destroyTable: [{ args: [NO_ID], error: 'ENOENT', message: /no table/ }],
+  listen: [
+    { args: [NO_ID, 4420], error: 'ENOENT', message: /no device/ },
+    { args: [NO_ID, 0], error: 'RangeError', message: /port must be/ },
+  ],
+  unlisten: [{ args: [NO_ID], error: 'ENOENT', message: /no listener/ }],
+  accept: [
+    { args: [1, ACCEPT], error: 'TypeError', message: /connection must be a bigint/ },
+    { args: [1n, ACCEPT], error: 'ENOENT', message: /no connection request 1/ },
+    { args: [1n, { ...ACCEPT, reactor: 9 }], error: 'RangeError', message: /options.reactor/ },
+    {
+      args: [1n, { ...ACCEPT, privateData: new Uint8Array(197) }],
+      error: 'RangeError',
+      message: /privateData must be from 0 to 196 bytes/,
+    },
+  ],
+  reject: [
+    { args: [1n, 28, NOTHING], error: 'ENOENT', message: /no connection request/ },
+    { args: [1n, 70_000, NOTHING], error: 'RangeError', message: /reason/ },
+  ],
+  bindQueue: [
+    {
+      args: [1, { table: NO_ID, qid: 1, flowControlDisabled: false, cntlid: 1 }],
+      error: 'ENOENT',
+      message: /no table/,
+    },
+  ],
+  complete: [
+    { args: [NO_ID, 1, 0n, 0], error: 'ENOENT', message: /no queue/ },
+    { args: [NO_ID, 1, 0, 0], error: 'TypeError', message: /result must be a bigint/ },
+    { args: [NO_ID, 1, 0n, 0x8000], error: 'RangeError', message: /status/ },
+    { args: [NO_ID, 1, 0n, 0, 'data'], error: 'TypeError', message: /data must be/ },
+  ],
+  abort: [{ args: [NO_ID, 1], error: 'ENOENT', message: /no queue/ }],
+  connect: [{ args: [NO_ID, CONNECT], error: 'ENOENT', message: /no device/ }],
+  submit: [
+    { args: [NO_ID, SQE, 'none', 0], error: 'ENOENT', message: /no queue/ },
+    {
+      args: [NO_ID, new Uint8Array(63), 'none', 0],
+      error: 'RangeError',
+      message: /sqe must be 64/,
+    },
+    { args: [NO_ID, SQE, 'up', 0], error: 'TypeError', message: /direction must be one of/ },
+    { args: [NO_ID, SQE, 'toController', 512], error: 'TypeError', message: /data must be/ },
+    { args: [NO_ID, SQE, 'none', 512], error: 'RangeError', message: /command without data/ },
+    { args: [NO_ID, SQE, 'toHost', 2 ** 21], error: 'RangeError', message: /1048576/ },
+  ],
+  submitBuffer: [
+    { args: [NO_ID, SQE, 'none', NO_ID, 0, 0], error: 'ENOENT', message: /no buffer/ },
+  ],
+  cancel: [{ args: [NO_ID, 1], error: 'ENOENT', message: /no queue/ }],
+  allocateBuffer: [{ args: [NO_ID, 4096], error: 'ENOENT', message: /no device/ }],
+  freeBuffer: [{ args: [NO_ID], error: 'ENOENT', message: /no buffer/ }],
+  bench: [
+    { args: [{ ...BENCH, queues: [] }], error: 'RangeError', message: /queues must be a list/ },
+    { args: [BENCH], error: 'ENOENT', message: /no queue/ },
+  ],
+  closeQueue: [{ args: [NO_ID], error: 'ENOENT', message: /no queue/ }],
+};
+
+function thrownBy(call: () => unknown): Error & { code?: string } {
+  try {
+    call();
+  } catch (error) {
+    if (error instanceof Error) return error;
+  }
+  throw new Error('nothing was thrown');
+}
+
+describe('the door', () => {
+  const door = loadDoor();
+  const calls = door as unknown as Readonly<Record<keyof Door, Call>>;
+  const names = Object.keys(DOOR_FUNCTIONS) as (keyof Door)[];
+  const buffer = new Uint8Array(RECORD_BYTES_MAX);
+  let events: DoorEvent[] = [];
+  let heard: (() => void) | undefined;
+
+  function drain(): void {
+    for (;;) {
+      const bytes = door.drain(buffer);
+      if (bytes === 0) break;
+      events.push(...decodeEvents(buffer, bytes));
+    }
+    heard?.();
+  }
+
+  function start(cores: readonly number[] = [-1, -1]): void {
+    events = [];
+    door.start({ cores, onWake: drain });
+  }
+
+  async function event(find: (candidate: DoorEvent) => boolean): Promise<DoorEvent> {
+    for (;;) {
+      const found = events.find(find);
+      if (found) return found;
+      await new Promise<void>((resolve) => {
+        heard = resolve;
+      });
+    }
+  }
+
+  async function done(operation: number): Promise<DoorEvent> {
+    return event((each) => each.kind === 'operationDone' && each.operation === operation);
+  }
+
+  function live(): Readonly<Record<string, number>> {
+    const counters = Object.entries(door.counters());
+    return Object.fromEntries(
+      counters.filter(([name, value]) => name.startsWith('live.') && value !== 0),
+    );
+  }
+
+  afterEach(() => {
+    door.stop();
+    drain();
+  });
+
+  it('has the names and arities of the interface', () => {
+    expect(
+      Object.fromEntries(Object.entries(door).map(([name, f]) => [name, (f as Call).length])),
+    ).to.deep.equal(DOOR_FUNCTIONS);
+  });
+
+  for (const name of names.filter((each) => DOOR_FUNCTIONS[each] > 0)) {
+    it(`${name} says how many arguments it needs`, () => {
+      const error = thrownBy(() => calls[name]());
+      expect(error).to.be.instanceOf(TypeError);
+      expect(error.message).to.equal(`${name}: needs ${DOOR_FUNCTIONS[name]} arguments`);
+    });
+  }
+
+  for (const name of names.filter((each) => WRONG[each].length > 0)) {
+    it(`${name} refuses wrong arguments`, () => {
+      start();
+      for (const { args, error: expected, message } of WRONG[name]) {
+        const error = thrownBy(() => calls[name](...args));
+        expect(error.code ?? error.constructor.name, error.message).to.equal(expected);
+        expect(error.message).to.match(message);
+      }
+      expect(live()).to.deep.equal({});
+    });
+  }
+
+  it('refuses what needs the runtime before start and after stop, and stops twice', () => {
+    for (const round of [1, 2]) {
+      for (const [name, args] of [
+        ['openDevice', [{ provider: 'auto', address: '127.0.0.1' }]],
+        ['createTable', []],
+        ['reactors', []],
+        ['submit', [1, SQE, 'none', 0]],
+      ] as const) {
+        expect(thrownBy(() => calls[name](...args)).code, `${name} ${round}`).to.equal('ENOTCONN');
+      }
+      start();
+      door.stop();
+      door.stop();
+    }
+  });
+
+  it('start refuses cores that cannot be', () => {
+    const wrong = [[], [-2], ['0'], [4000], Array.from({ length: 65 }, () => -1)];
+    for (const cores of wrong) {
+      expect(() => calls.start({ cores, onWake: drain }), JSON.stringify(cores)).to.throw(Error);
+    }
+    expect(() => calls.start({ cores: [-1], onWake: 1 })).to.throw(TypeError, /onWake/);
+    start();
+  });
+
+  it('tells of its reactors', () => {
+    start([-1, -1, -1]);
+    const reactors = door.reactors();
+    expect(reactors.map(({ index, core, queues }) => ({ index, core, queues }))).to.deep.equal(
+      [0, 1, 2].map((index) => ({ index, core: -1, queues: 0 })),
+    );
+    for (const reactor of reactors) expect(reactor.cpuNs).to.be.greaterThan(0n);
+    expect(door.counters()).to.include.keys('reactor.0.iterations', 'reactor.2.sleeps');
+  });
+
+  describe('backings', () => {
+    let folder: string;
+    before(() => {
+      folder = mkdtempSync(join(tmpdir(), 'nvmeof-door-'));
+    });
+    after(() => {
+      rmSync(folder, { recursive: true });
+    });
+
+    it('open, tell of themselves, grow and close', async () => {
+      start();
+      const path = join(folder, 'image');
+      writeFileSync(path, new Uint8Array(8192));
+      const backing = await door.openBacking({ kind: 'file', path, blockSize: 512 });
+      expect(door.backingInfo(backing)).to.deep.include({
+        kind: 'file',
+        size: 8192n,
+        blockSize: 512,
+        readOnly: false,
+        volatileWriteCache: true,
+      });
+      expect(live()).to.deep.equal({ 'live.backings': 1 });
+      const memory = await door.openBacking({ kind: 'memory', size: 1n << 20n, blockSize: 4096 });
+      await door.resizeBacking(memory, 2n << 20n);
+      expect(door.backingInfo(memory).size).to.equal(2n << 20n);
+      await Promise.all([door.closeBacking(backing), door.closeBacking(memory)]);
+      expect(() => door.backingInfo(backing)).to.throw(Error, /no backing/);
+      expect(live()).to.deep.equal({});
+    });
+
+    it('fail with a code and a sentence that names the file', async () => {
+      start();
+      const path = join(folder, 'missing');
+      const error = await door.openBacking({ kind: 'file', path, blockSize: 512 }).then(
+        () => undefined,
+        (reason: unknown) => reason,
+      );
+      expect(error).to.be.instanceOf(Error).with.property('code', 'ENOENT');
+      expect(error).to.have.property('message').that.includes(path);
+    });
+
+    it('stay open while a table names them', async () => {
+      start();
+      const backing = await door.openBacking({ kind: 'null', size: 1n << 20n, blockSize: 512 });
+      const table = door.createTable();
+      const options = { backing, writeProtected: false, maxTransferBytes: 131072 };
+      const change = door.setNamespace(table, 7, options);
+      expect(thrownBy(() => void door.closeBacking(backing)).code).to.equal('EBUSY');
+      expect(await done(change)).to.include({ error: 0, message: '' });
+      expect(thrownBy(() => void door.closeBacking(backing)).code).to.equal('EBUSY');
+      expect(thrownBy(() => door.removeNamespace(table, 8)).code).to.equal('ENOENT');
+      expect(await done(door.removeNamespace(table, 7))).to.include({ error: 0 });
+      await done(door.setNamespace(table, 7, options));
+      await done(door.setNamespace(table, 7, { ...options, writeProtected: true }));
+      await done(door.destroyTable(table));
+      await door.closeBacking(backing);
+      expect(live()).to.deep.equal({});
+    });
+
+    it('are closed by stop, tables and all', async () => {
+      start();
+      const backing = await door.openBacking({ kind: 'null', size: 1n << 20n, blockSize: 512 });
+      const table = door.createTable();
+      const change = door.setNamespace(table, 1, {
+        backing,
+        writeProtected: true,
+        maxTransferBytes: 4096,
+      });
+      door.stop();
+      drain();
+      expect(await done(change)).to.include({ error: 0 });
+      expect(live()).to.deep.equal({});
+    });
+  });
+
+  describe('a device', () => {
+    /** One of its own in 127.0.0.0/8, so that nobody else holds UDP port 4791 there. */
+    const address = `127.${1 + (process.pid % 250)}.${(process.pid >> 8) % 256}.77`;
+
+    it('opens once, listens, and closes with everything on it', () => {
+      start();
+      const device = door.openDevice({ provider: 'auto', address, pathMtu: 1024 });
+      expect(door.deviceInfo(device)).to.include({ provider: 'soft', address, pathMtu: 1024 });
+      expect(door.deviceInfo(device).receiveBufferBytes).to.be.greaterThan(0);
+      expect(thrownBy(() => door.openDevice({ provider: 'soft', address })).code).to.equal(
+        'EADDRINUSE',
+      );
+      const listener = door.listen(device, 4420);
+      expect(thrownBy(() => door.listen(device, 4420)).code).to.equal('EADDRINUSE');
+      door.unlisten(listener);
+      door.listen(device, 4420);
+      expect(live()).to.include({ 'live.devices': 1, 'live.listeners': 1 });
+      door.closeDevice(device);
+      expect(live()).to.deep.equal({});
+      door.closeDevice(door.openDevice({ provider: 'soft', address }));
+    });
+
+    it('gives buffers that freeBuffer takes out of reach', () => {
+      start();
+      const device = door.openDevice({ provider: 'auto', address });
+      for (const bytes of [0, -1, 2 ** 50, 0.5]) {
+        expect(() => door.allocateBuffer(device, bytes), String(bytes)).to.throw(Error, /bytes/);
+      }
+      const small = door.allocateBuffer(device, 1000);
+      const large = door.allocateBuffer(device, 8 << 20);
+      expect(small.memory.byteLength).to.equal(1000);
+      const view = new Uint8Array(large.memory);
+      expect(view.length).to.equal(8 << 20);
+      expect(view[0]).to.equal(0);
+      view.fill(0xa5);
+      expect(live()).to.include({ 'live.buffers': 2 });
+      door.freeBuffer(large.id);
+      expect(view.length).to.equal(0);
+      expect(large.memory.byteLength).to.equal(0);
+      expect(thrownBy(() => door.freeBuffer(large.id)).code).to.equal('ENOENT');
+      door.closeDevice(device);
+      new Uint8Array(small.memory).fill(1);
+      door.stop();
+      expect(small.memory.byteLength).to.equal(0);
+      expect(live()).to.deep.equal({});
+    });
+
+    it('connects to nobody, and says so', async () => {
+      start();
+      const device = door.openDevice({ provider: 'auto', address });
+      expect(thrownBy(() => door.connect(device, { ...CONNECT, address: '::1' })).code).to.equal(
+        'EAFNOSUPPORT',
+      );
+      const queue = door.connect(device, { ...CONNECT, address, port: 4421, timeoutMs: 2000 });
+      expect(thrownBy(() => door.complete(queue, 1, 0n, 0)).message).to.match(/an initiator/);
+      const failed = await event((each) => each.kind === 'connectFailed' && each.queue === queue);
+      expect(failed).to.include({ failure: 'rejected' });
+      expect(thrownBy(() => door.submit(queue, SQE, 'none', 0)).code).to.equal('ENOTCONN');
+      door.closeQueue(queue);
+      door.cancel(queue, 1);
+      door.complete(queue, 1, 0n, 0);
+      expect(await done(door.abort(queue, 1))).to.include({ error: 0, value: 0 });
+      door.closeDevice(device);
+      expect(live()).to.deep.equal({});
+    });
+
+    it('reports a queue that ends with its device', async () => {
+      start();
+      const device = door.openDevice({ provider: 'auto', address });
+      const queue = door.connect(device, { ...CONNECT, address: '127.0.0.2', timeoutMs: 60_000 });
+      door.closeDevice(device);
+      drain();
+      const end = await event((each) => 'queue' in each && each.queue === queue);
+      expect(end.kind).to.be.oneOf(['connectFailed', 'queueClosed']);
+      expect(live()).to.deep.equal({});
+    });
+  });
+
+  it('ends with a worker that leaves everything open', async () => {
+    const worker = new Worker(
+      `const door = require(${JSON.stringify(doorPath())});
+       door.start({ cores: [-1], onWake() {} });
+       door.createTable();
+       void door.openBacking({ kind: 'null', size: 1048576n, blockSize: 512 });`,
+      { eval: true },
+    );
+    const [code] = (await once(worker, 'exit')) as [number];
+    expect(code).to.equal(0);
+  });
+});
