@@ -339,6 +339,9 @@ bool one(uint64_t seed, double loss, bool unlimited, Totals& totals, uint8_t ret
   const double expected = static_cast<double>(n.sent) * loss;
   const bool losses = loss == 0 || expected < 12 || n.lost > 0;
   if (outcome.passed && losses) return true;
+  for (const Node* node : {&run.first, &run.second})
+    for (const std::string& reason : node->errors)
+      std::fprintf(stderr, "  queue pair failed: %s\n", reason.c_str());
   const std::string limit = unlimited ? "" : " --retries " + std::to_string(retries);
   std::fprintf(stderr, "sim_test --seed %llu --loss %g%s: %s\n",
                static_cast<unsigned long long>(seed), loss * 100, limit.c_str(),

@@ -17,13 +17,16 @@ void Responder::on_read(const Packet& packet) {
     return fail(NakCode::InvalidRequest, "the peer sent an RDMA READ of a wrong length",
                 Status::FlushError);
   Read& read = reads_[reads_accepted_ % max_reads_];
-  if (read.answering)
+  if (read.answering && !read.repeated)
     return fail(NakCode::InvalidRequest, "the peer has more RDMA READs outstanding than agreed",
                 Status::FlushError);
   if (!qp_.transport().keys().resolve_remote(reth.rkey, qp_.domain(), qp_.number(), reth.address,
                                              reth.length, kRemoteRead))
     return fail(NakCode::RemoteAccessError, "the peer read outside of what it may",
                 Status::FlushError);
+  // A repetition still to be answered was an old duplicate: the peer has that READ complete, or it
+  // could not ask for this one.
+  if (read.answering) active_reads_--;
   reads_accepted_++;
   msn_ = (msn_ + 1) & kMask24;
   read = Read{};
