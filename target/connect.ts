@@ -4,7 +4,7 @@
  */
 import type { ConnectRequestEvent } from '../native/runtime.ts';
 import type { Tag } from '../native/index.ts';
-import { sleep } from '../native/common/clock.ts';
+import { within } from '../native/common/clock.ts';
 import { NQN_FIELD_BYTES, readNqnField } from '../native/common/nqn.ts';
 import {
   ADMIN_QUEUE_ENTRIES_MIN,
@@ -229,8 +229,7 @@ async function waitForQueueId(
     const old = controller.ioQueues.get(qid);
     if (!old) return true;
     const left = deadline - context.clock.now();
-    if (left <= 0) return false;
-    await Promise.race([old.closed, sleep(context.clock, left)]);
+    if (left <= 0 || !(await within(context.clock, left, old.closed))) return false;
   }
 }
 
@@ -242,7 +241,8 @@ async function connectIo(
   const { qid, disableSqFlowControl } = parsed.command;
   const first = findController(context, parsed);
   if (isFailure(first)) return first;
-  if (!(await waitForQueueId(context, first, qid))) {
+  // Two may have waited for the same queue: the first one wins.
+  if (!(await waitForQueueId(context, first, qid)) || first.ioQueues.has(qid)) {
     return fail(Status.commandSequence, ConnectCommand.offsets.qid, `queue ${qid} exists already`);
   }
   // The controller may have gone while we waited.

@@ -97,3 +97,22 @@ export function sleep(clock: Clock, ms: number): Promise<void> {
     clock.after(ms, resolve);
   });
 }
+
+/** Waits for `promise`, but not longer than `ms`; true when it came in time. Leaves no timer behind. */
+export async function within(
+  clock: Clock,
+  ms: number,
+  promise: Promise<unknown>,
+): Promise<boolean> {
+  let timer: Timer | undefined;
+  const late = new Promise<boolean>((resolve) => {
+    timer = clock.after(ms, () => {
+      resolve(false);
+    });
+  });
+  try {
+    return await Promise.race([promise.then(() => true), late]);
+  } finally {
+    timer?.cancel();
+  }
+}
