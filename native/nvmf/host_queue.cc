@@ -132,12 +132,6 @@ void HostQueue::move(HostQueueState to) {
 Result<void> HostQueue::connect(const sockaddr_storage& peer, uint16_t port,
                                 const rdma::ConnectionParameters& parameters,
                                 rdma::ConnectionHandler* handler) {
-  // The answer to the first command may come before the connection's own event.
-  flush_receives();
-  if (state_ != HostQueueState::Connecting) {
-    std::erase(shared_->closing, this);  // this queue never was
-    return Error{EIO, reason_};
-  }
   auto connection = shared_->device->connect(peer, port, qp_.get(), parameters, handler);
   if (!connection) return connection.error();
   connection_ = *connection;
@@ -160,7 +154,7 @@ void HostQueue::on_connected(const rdma::ConnectResponse& response) {
       EventKind::QueueEstablished, id_, 0,
       static_cast<uint32_t>(response.responder_resources | response.initiator_depth << 8), 0, data,
       {});
-  mark_dirty();
+  mark_dirty();  // for the receives, too: a queue pair in RESET takes none
 }
 
 void HostQueue::on_connect_failed(const rdma::ConnectFailed& failed) {
