@@ -1,0 +1,234 @@
+import { expect } from 'chai';
+import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { NvmeofError } from '../../../native/common/errors.ts';
+import { formatConfig, loadConfig, parseConfig, saveConfig } from '../../../target/config.ts';
+import { parseExport } from '../../../target/export-string.ts';
+
+const NQN = 'nqn.2024-01.com.example:disk';
+
+function problem(value: unknown): string {
+  try {
+    parseConfig(value, 'target.json');
+  } catch (error) {
+    expect(error).to.be.instanceOf(NvmeofError);
+    expect((error as NvmeofError).code).to.equal('CONFIG_INVALID');
+    return (error as Error).message;
+  }
+  return 'none';
+}
+
+const FROZEN_UUID = '374da8d1-7fdc-5b85-9547-178d3b9713ab';
+
+const port = { address: '127.0.0.1' };
+const withPort = (changes: object): unknown => ({ ports: [{ ...port, ...changes }] });
+const withSubsystem = (changes: object): unknown => ({
+  ports: [port],
+  subsystems: [{ nqn: NQN, ...changes }],
+});
+const withNamespace = (changes: object): unknown => withSubsystem({ namespaces: [changes] });
+
+describe('target configuration', () => {
+  it('fills in what is left out', () => {
+    const config = parseConfig(withNamespace({ path: '/srv/a.img' }));
+    expect(config.ports[0]).to.deep.equal({
+      address: '127.0.0.1',
+      port: 4420,
+      inCapsuleBytes: 4096,
+      queueDepth: 128,
+      maxQueues: 64,
+    });
+    const [subsystem] = config.subsystems;
+    expect(subsystem).to.include({ allowAnyHost: true, model: 'nvmeof' });
+    expect(subsystem?.serial).to.match(/^[0-9a-f]{20}$/);
+    expect(subsystem?.namespaces[0]).to.include({
+      nsid: 1,
+      blockSize: 512,
+      readOnly: false,
+      cache: 'write-back',
+      shared: false,
+    });
+  });
+
+  it('derives the same identities every time, and different ones for different exports', () => {
+    const uuids = (value: unknown): (string | undefined)[] =>
+      parseConfig(value).subsystems.flatMap(({ namespaces }) => namespaces.map(({ uuid }) => uuid));
+    const two = withSubsystem({ namespaces: [{ path: '/a' }, { path: '/b' }, { memory: '1M' }] });
+    expect(uuids(two)).to.deep.equal(uuids(two));
+    expect(new Set(uuids(two)).size).to.equal(3);
+    expect(uuids(withNamespace({ path: '/a' }))).to.deep.equal(uuids(two).slice(0, 1));
+    const other = { ports: [port], subsystems: [{ nqn: `${NQN}2`, namespaces: [{ path: '/a' }] }] };
+    expect(uuids(other)).not.to.deep.equal(uuids(withNamespace({ path: '/a' })));
+    // Frozen: hosts know their disks by it.
+    expect(uuids(withNamespace({ path: '/a' }))).to.deep.equal([FROZEN_UUID]);
+    const [first] = parseConfig(withNamespace({ path: '/a' })).subsystems;
+    expect(first?.namespaces[0]?.nguid).to.equal(FROZEN_UUID.replaceAll('-', ''));
+  });
+
+  it('gives NSIDs that are free', () => {
+    const config = parseConfig(
+      withSubsystem({ namespaces: [{ path: '/a' }, { nsid: 1, path: '/b' }, { path: '/c' }] }),
+    );
+    expect(config.subsystems[0]?.namespaces.map(({ nsid }) => nsid)).to.deep.equal([2, 1, 3]);
+  });
+
+  it('counts sizes with units', () => {
+    const config = parseConfig(
+      withSubsystem({ namespaces: [{ memory: '256MiB' }, { null: 1024 }, { memory: 4096n }] }),
+    );
+    expect(
+      config.subsystems[0]?.namespaces.map((namespace) => namespace.memory ?? namespace.null),
+    ).to.deep.equal([256n << 20n, 1024n, 4096n]);
+  });
+
+  const wrong: readonly (readonly [string, unknown, string])[] = [
+    ['no ports', { ports: [] }, 'ports: needs at least one port'],
+    ['an unknown key', { ports: [port], portz: 1 }, 'unknown key "portz"'],
+    [
+      'an unknown key deep inside',
+      withNamespace({ path: '/a', readonly: true }),
+      'namespaces[0]: unknown key "readonly"',
+    ],
+    [
+      'a name for an address',
+      withPort({ address: 'localhost' }),
+      'ports[0].address: "localhost" is not',
+    ],
+    ['port 0', withPort({ port: 0 }), 'ports[0].port'],
+    ['port 65536', withPort({ port: 65536 }), 'ports[0].port'],
+    ['queue depth 0', withPort({ queueDepth: 0 }), 'ports[0].queueDepth'],
+    ['queue depth 1', withPort({ queueDepth: 1 }), 'ports[0].queueDepth'],
+    ['queue depth 65536', withPort({ queueDepth: 65536 }), 'ports[0].queueDepth'],
+    ['in-capsule data of 100 bytes', withPort({ inCapsuleBytes: 100 }), 'ports[0].inCapsuleBytes'],
+    ['negative in-capsule data', withPort({ inCapsuleBytes: -16 }), 'ports[0].inCapsuleBytes'],
+    ['no queues', withPort({ maxQueues: 0 }), 'ports[0].maxQueues'],
+    ['a bad NQN', withSubsystem({ nqn: 'disk' }), 'subsystems[0].nqn: the NQN has 4 bytes'],
+    [
+      'the discovery NQN',
+      withSubsystem({ nqn: 'nqn.2014-08.org.nvmexpress.discovery' }),
+      'choose your own',
+    ],
+    ['a long serial', withSubsystem({ serial: 'x'.repeat(21) }), 'subsystems[0].serial'],
+    ['a serial with umlauts', withSubsystem({ serial: 'ä' }), 'printable ASCII'],
+    ['a bad host', withSubsystem({ hosts: ['me'] }), 'subsystems[0].hosts[0]'],
+    ['no backing', withNamespace({}), 'namespaces[0]: needs exactly one of'],
+    ['two backings', withNamespace({ path: '/a', memory: '1M' }), 'needs exactly one of'],
+    [
+      'a size that is none',
+      withNamespace({ memory: 'big' }),
+      'namespaces[0].memory: "big" is not a size',
+    ],
+    ['size 0', withNamespace({ memory: 0 }), 'must be a multiple of the block size'],
+    [
+      'a size between blocks',
+      withNamespace({ memory: 5000, blockSize: 4096 }),
+      'multiple of the block size 4096',
+    ],
+    ['blocks of 520 bytes', withNamespace({ path: '/a', blockSize: 520 }), 'must be 512 or 4096'],
+    ['NSID 0', withNamespace({ path: '/a', nsid: 0 }), 'namespaces[0].nsid'],
+    ['an NSID beyond the limit', withNamespace({ path: '/a', nsid: 4097 }), 'namespaces[0].nsid'],
+    [
+      'a bad UUID',
+      withNamespace({ path: '/a', uuid: '1234' }),
+      'namespaces[0].uuid: must be a UUID',
+    ],
+    ['a bad NGUID', withNamespace({ path: '/a', nguid: '12' }), 'must be 32 hex digits'],
+    [
+      'an NSID twice',
+      withSubsystem({
+        namespaces: [
+          { nsid: 2, path: '/a' },
+          { nsid: 2, path: '/b' },
+        ],
+      }),
+      'namespaces[1].nsid: nsid 2 is used twice',
+    ],
+    [
+      'an NQN twice',
+      { ports: [port], subsystems: [{ nqn: NQN }, { nqn: NQN }] },
+      'subsystems[1].nqn',
+    ],
+    ['an odd MTU', { ports: [port], mtu: 1500 }, 'mtu: must be 256, 512'],
+    ['not an object', 7, 'expected object'],
+  ];
+  for (const [what, value, text] of wrong) {
+    it(`names the place of ${what}`, () => {
+      expect(problem(value)).to.contain('target.json: ').and.to.contain(text);
+    });
+  }
+
+  it('lists every problem at once', () => {
+    const text = problem({ ports: [{ address: 'x' }], subsystems: [{ nqn: 'y' }] });
+    expect(text.split('\n').length).to.equal(2);
+  });
+
+  it('survives saving and loading, identities and all', async () => {
+    const folder = await mkdtemp(join(tmpdir(), 'nvmeof-config-'));
+    try {
+      const path = join(folder, 'target.json');
+      const config = parseConfig(withSubsystem({ namespaces: [{ path: '/a' }, { memory: '1M' }] }));
+      await saveConfig(path, config);
+      expect(await loadConfig(path)).to.deep.equal(config);
+      expect(await readFile(path, 'utf8')).to.equal(formatConfig(config));
+      await writeFile(path, '{ "ports": [');
+      await loadConfig(path).then(
+        () => expect.fail('loaded'),
+        (error: unknown) => {
+          expect((error as Error).message).to.contain(`${path}: not JSON`);
+        },
+      );
+      await loadConfig(join(folder, 'absent')).then(
+        () => expect.fail('loaded'),
+        (error: unknown) => {
+          expect((error as NvmeofError).code).to.equal('CONFIG_UNREADABLE');
+        },
+      );
+    } finally {
+      await rm(folder, { recursive: true });
+    }
+  });
+});
+
+describe('export strings', () => {
+  it('say the same as the configuration file', () => {
+    expect(parseExport('/srv/a.img').namespace).to.include({ path: '/srv/a.img', blockSize: 512 });
+    expect(parseExport('memory:256MiB').namespace.memory).to.equal(256n << 20n);
+    expect(parseExport('null:1G,bs=4096').namespace).to.include({
+      null: 1n << 30n,
+      blockSize: 4096,
+    });
+    const full = parseExport(
+      '/a,ro,bs=4096,uuid=0b1e8b9a-6f2c-4a34-9d33-0a6b0c2e1f55,serial=S1,cache=direct,shared,nsid=3',
+    );
+    expect(full.serial).to.equal('S1');
+    expect(full.namespace).to.include({
+      path: '/a',
+      readOnly: true,
+      blockSize: 4096,
+      cache: 'direct',
+      shared: true,
+      nsid: 3,
+    });
+  });
+
+  it('take commas in paths', () => {
+    expect(parseExport('/a\\,b,ro').namespace).to.include({ path: '/a,b', readOnly: true });
+  });
+
+  for (const [text, says] of [
+    ['', 'path'],
+    ['memory:', 'not a size'],
+    ['memory:0', 'multiple of the block size'],
+    ['/a,rp', 'unknown option "rp"; known are ro'],
+    ['/a,bs=513', 'blockSize: must be 512 or 4096'],
+    ['/a,bs=', 'blockSize'],
+    ['/a,cache=fast', 'cache'],
+    ['/a,uuid=1', 'uuid: must be a UUID'],
+  ] as const) {
+    it(`refuse "${text}" and say why`, () => {
+      expect(() => parseExport(text)).to.throw(NvmeofError, says);
+      expect(() => parseExport(text)).to.throw(`--export ${text}`);
+    });
+  }
+});
