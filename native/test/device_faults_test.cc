@@ -213,6 +213,61 @@ TEST(silence_is_bounded_by_the_timeout) {
   close(*silent);
 }
 
+TEST(a_wrong_icrc_explains_the_silence) {
+  DeviceOptions options = Node::at(next_loopback());
+  options.connect_timeout_ms = 400;
+  Node host(options);
+  REQUIRE(host.device != nullptr);
+  // A peer whose datagrams to our QP1 are damaged on the way.
+  const sockaddr_storage peer = next_loopback();
+  auto socket = soft::open_receive_socket(peer, false);
+  REQUIRE(socket);
+  const sockaddr_storage to = soft::with_port(host.device->address(), soft::kUdpPort);
+  uint8_t bytes[12 + 8 + 256 + 4] = {0x64};
+  soft::put16(bytes + 2, soft::kDefaultPKey);
+  soft::put32(bytes + 4, soft::kQpnGsi);
+  soft::put32(bytes + 12, soft::kQKeyGsi);
+  soft::put32(bytes + 16, soft::kQpnGsi);
+  Endpoint* endpoint = nullptr;
+  host.on(0, [&] { endpoint = host.make_endpoint(4096); });
+  const auto id = host.connect(endpoint, peer, kPort);
+  usleep(50'000);
+  CHECK(sendto(*socket, bytes, sizeof bytes, 0, reinterpret_cast<const sockaddr*>(&to),
+               soft::address_length(to)) == sizeof bytes);
+  REQUIRE(eventually([&] { return host.has(ConnectionEvent::Failed, id); }));
+  const auto event = host.event(ConnectionEvent::Failed, id);
+  CHECK(event.failure == ConnectFailure::BadIcrc);
+  CHECK(mentions(event.text, "ICRC"));
+  close(*socket);
+}
+
+// The network's MTU shrinks under an open device.
+TEST(packets_beyond_the_mtu_are_named_as_the_reason) {
+  CHECK(
+      in_network_namespace(
+          9000,
+          [] {
+            Node target(Node::at(next_loopback())), host(Node::at(next_loopback()));
+            REQUIRE(target.device && host.device);
+            target.listen(kPort);
+            const Pair pair = connect_pair(host, 0, target, kPort, 1 << 16);
+            REQUIRE(pair.passive != nullptr);
+            const int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+            ifreq request{};
+            std::strcpy(request.ifr_name, "lo");
+            request.ifr_mtu = 1500;
+            CHECK(ioctl(fd, SIOCSIFMTU, &request) == 0);
+            close(fd);
+            host.on(0,
+                    [&] { CHECK(static_cast<bool>(pair.active->post(Opcode::Send, 1, 0, 8192))); });
+            REQUIRE(eventually(
+                [&] { return host.has(ConnectionEvent::Disconnected, pair.active->id); }, 30'000));
+            CHECK(mentions(host.event(ConnectionEvent::Disconnected, pair.active->id).text,
+                           "EMSGSIZE"));
+          }) ||
+      getuid() != 0);
+}
+
 TEST(a_request_that_nobody_answers_and_an_abandoned_connect_leave_nothing) {
   DeviceOptions options = Node::at(next_loopback());
   options.connect_timeout_ms = 300;

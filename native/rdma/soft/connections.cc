@@ -253,6 +253,12 @@ void Connections::abandon(Shard& shard, ConnectionId id) {
   post(0, [this, id] { agent_.abandon(id, now()); });
 }
 
+void Connections::close_listeners() {
+  const std::lock_guard<std::recursive_mutex> lock(tables_mutex_);
+  listeners_.clear();
+  requests_.clear();
+}
+
 void Connections::close(unsigned index) {
   read_mailbox(index);
   std::vector<ConnectionId> left;

@@ -33,6 +33,8 @@ class Connections final : public ShardEvents, private cm::Actions, private cm::E
   void disconnect(ConnectionId id);
   void abandon(Shard& shard, ConnectionId id);
 
+  // From any thread: no handler hears of a connect request from here on.
+  void close_listeners();
   // On shard `index`'s thread, before it is detached: forgets its connections. Shard 0 comes last
   // and tells the peers.
   void close(unsigned index);

@@ -147,6 +147,7 @@ Result<void> Device::open_shards(std::span<reactor::Reactor* const> reactors) {
 Device::~Device() {
   if (!attached_) return;
   assert(reactor::Reactor::current() == nullptr);
+  connections_->close_listeners();
   // Last first, so that shard 0 hears of every connection that was left and tells its peer.
   for (size_t i = shards_.size(); i-- > 0;)
     on_thread(shards_[i]->reactor(), [&] { connections_->close(static_cast<unsigned>(i)); });

@@ -15,6 +15,7 @@ namespace nvmeof::rdma::soft {
 namespace {
 
 constexpr TimeNs kPublishInterval = 10'000'000;
+constexpr TimeNs kFlushInterval = 1'000'000'000;  // of a capture, while the reactor never sleeps
 // Flows beyond this many are reused for other peers once they are idle for a loop iteration.
 constexpr size_t kFlowsKept = 256;
 constexpr uint32_t kPacketMax = 4200;  // longest headers and 4096 bytes of payload
@@ -64,6 +65,7 @@ Shard::Shard(const ShardOptions& options, std::shared_ptr<KeyTable> keys, ShardE
       address_(with_port(options.link.address, kUdpPort)),
       keys_(std::move(keys)),
       reader_(keys_),
+      pcap_(options.link.pcap),
       receive_poller_(*this),
       transmit_poller_(*this) {
   datagrams_.reserve(kDatagrams);
@@ -127,6 +129,10 @@ int Shard::poll_transmit(TimeNs now) {
   }
   link_->deliver_faults(*this);
   if (now - published_at_ >= kPublishInterval) publish_counters();
+  if (pcap_ != nullptr && now - flushed_at_ >= kFlushInterval) {
+    pcap_->flush();
+    flushed_at_ = now;
+  }
   return work;
 }
 

@@ -77,6 +77,7 @@ class Shard final : private LinkEvents, private TransportEvents {
     bool arm() override {
       shard.link_->expect_wake_up();
       shard.publish_counters();
+      if (shard.pcap_ != nullptr) shard.pcap_->flush();
       return true;
     }
     Shard& shard;
@@ -129,6 +130,7 @@ class Shard final : private LinkEvents, private TransportEvents {
   sockaddr_storage address_;
   std::shared_ptr<KeyTable> keys_;
   KeyTable::Reader reader_;
+  PcapWriter* pcap_;  // may be null
   std::unique_ptr<UdpLink> link_;
   std::unique_ptr<Transport> transport_;
   uint32_t receive_window_bytes_ = 0;
@@ -150,7 +152,7 @@ class Shard final : private LinkEvents, private TransportEvents {
   static_assert(sizeof(TransportCounters) % sizeof(uint64_t) == 0);
   std::array<std::atomic<uint64_t>, kWords> published_{};
   std::atomic<uint64_t> published_queue_pairs_{0};
-  TimeNs published_at_ = 0;
+  TimeNs published_at_ = 0, flushed_at_ = 0;
 };
 
 }  // namespace nvmeof::rdma::soft

@@ -78,11 +78,11 @@ uint16_t UdpLink::source_port(const sockaddr_storage& peer, uint8_t train_key) c
   return senders_[hash % kSendSockets].port;
 }
 
-int UdpLink::send_fd(uint16_t port) const {
-  for (const SendSocket& sender : senders_) {
-    if (sender.port == port) return sender.fd;
+unsigned UdpLink::sender_of(uint16_t port) const {
+  for (unsigned i = 0; i < kSendSockets; i++) {
+    if (senders_[i].port == port) return i;
   }
-  return senders_[0].fd;  // its ICRC will be wrong; flows are made with source_port()
+  return 0;  // its ICRC will be wrong; flows are made with source_port()
 }
 
 // ---- Sending
@@ -131,7 +131,9 @@ void UdpLink::send(std::span<const Train> trains) {
     while (count < trains.size() && count < kSendBatch &&
            port_of(trains[count].flow->local) == port)
       count++;
-    transmit(send_fd(port), trains.first(count));
+    const unsigned sender = sender_of(port);
+    used_[sender] = true;
+    transmit(senders_[sender].fd, trains.first(count));
     trains = trains.subspan(count);
   }
 }
@@ -356,7 +358,9 @@ int UdpLink::receive(TimeNs now, LinkEvents& events) {
   }
   const bool due = sent_since_check_ && now - last_check_ >= kErrorCheckInterval;
   if (messages <= 0 && (check_errors_ || due)) {
-    for (const SendSocket& sender : senders_) read_errors(sender.fd);
+    for (unsigned i = 0; i < kSendSockets; i++) {
+      if (used_[i]) read_errors(senders_[i].fd);
+    }
     check_errors_ = sent_since_check_ = false;
     last_check_ = now;
   }

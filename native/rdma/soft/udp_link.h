@@ -99,11 +99,12 @@ class UdpLink final : public Link {
   void too_large(const Train& train);
   unsigned read_errors(int fd);
   void add_fault(const ErrorReport& report);
-  int send_fd(uint16_t port) const;
+  unsigned sender_of(uint16_t port) const;
 
   sockaddr_storage address_;  // with port 4791
   int receive_fd_;
   std::array<SendSocket, kSendSockets> senders_{};
+  std::array<bool, kSendSockets> used_{};  // something was sent since the link opened
   std::atomic<bool>* gso_;
   PcapWriter* pcap_;
   IcrcReceiver pcap_icrc_;
