@@ -273,7 +273,11 @@ void Requester::on_timer(TimeNs now) {
   }
   if (ack_deadline_ <= now) {
     ack_deadline_ = reactor::kNever;
-    if (outstanding()) {
+    if (nxt_ == una_) {
+      // Nothing left since the last go-back (a READ waits for room): the peer has nothing to
+      // answer.
+      restart_ack_timer(now);
+    } else if (outstanding()) {
       qp_.transport().count().timeouts++;
       if (!use_retry()) return;
       shrink_window();
