@@ -1,0 +1,40 @@
+# Named steps with their times, and the counts of the tests they ran; sourced by test.sh and .ci/run.
+# NVMEOF_COUNTS names the file that collects "N passed, N failed" lines: whoever finds it unset makes it.
+
+if [ -z "${NVMEOF_COUNTS:-}" ]; then
+  NVMEOF_COUNTS=$(mktemp)
+  export NVMEOF_COUNTS
+  trap 'rm -f "$NVMEOF_COUNTS"' EXIT
+fi
+steps_failed=0
+
+# step NAME COMMAND...: goes on after a failure, which `finish` reports.
+step() {
+  local name=$1 begin=$SECONDS before
+  shift
+  before=$(failures)
+  echo "== $name"
+  if "$@"; then
+    echo "== $name: done, $((SECONDS - begin)) s"
+    return
+  fi
+  echo "== $name: FAILED, $((SECONDS - begin)) s" >&2
+  steps_failed=$((steps_failed + 1))
+  # A step that broke without a failing test (lint, a crash, a build) counts as one failure.
+  [ "$(failures)" != "$before" ] || echo "0 passed, 1 failed" >>"$NVMEOF_COUNTS"
+}
+
+failures() { bash tools/setup/count-tests.sh "$NVMEOF_COUNTS" | sed 's/.*, \([0-9]*\) failed/\1/'; }
+
+# Test programs print their counts; this keeps them. A program that died has none: its exit code tells.
+counted() {
+  local log status
+  log=$(mktemp)
+  "$@" 2>&1 | tee "$log"
+  status=${PIPESTATUS[0]}
+  grep -E '^[0-9]+ passed, [0-9]+ failed$' "$log" >>"$NVMEOF_COUNTS"
+  rm -f "$log"
+  return "$status"
+}
+
+mocha_tests() { npx --no-install mocha --reporter tools/setup/counting-reporter.cjs "$@"; }
