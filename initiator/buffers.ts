@@ -4,7 +4,7 @@
  * command's key is dead. Runs on the JavaScript thread.
  */
 import type { BufferId, DeviceId, Door } from '../native/index.ts';
-import { ArgumentError } from './errors.ts';
+import { ArgumentError, DisconnectedError } from './errors.ts';
 
 const SMALLEST_BYTES = 4096;
 const LARGEST_BYTES = 1 << 30;
@@ -90,7 +90,7 @@ export class BufferPool {
   }
 
   take(bytes: number): RegisteredMemory {
-    if (this.#closed) throw new ArgumentError('the controller is disconnected');
+    if (this.#closed) throw new DisconnectedError('the controller is disconnected');
     if (!Number.isSafeInteger(bytes) || bytes < 1 || bytes > LARGEST_BYTES) {
       throw new ArgumentError(`a buffer has 1 to ${LARGEST_BYTES} bytes, not ${bytes}`);
     }
