@@ -298,6 +298,36 @@ TEST(one_device_talks_to_itself_over_ipv6) {
         getuid() != 0);
 }
 
+TEST(a_link_local_address_with_its_zone) {
+  CHECK(in_network_namespace(65536,
+                             [] {
+                               const int fd = socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+                               struct {
+                                 in6_addr address;
+                                 uint32_t prefix_length;
+                                 int interface;
+                               } request{};  // linux/ipv6.h: in6_ifreq
+                               CHECK(inet_pton(AF_INET6, "fe80::1", &request.address) == 1);
+                               request.prefix_length = 64;
+                               request.interface = static_cast<int>(if_nametoindex("lo"));
+                               CHECK(ioctl(fd, SIOCSIFADDR, &request) == 0);
+                               close(fd);
+                               sockaddr_storage address = ipv6_loopback();
+                               auto& v6 = reinterpret_cast<sockaddr_in6&>(address);
+                               v6.sin6_addr = request.address;
+                               v6.sin6_scope_id = static_cast<uint32_t>(request.interface);
+                               Node node(Node::at(address));
+                               if (node.device == nullptr)
+                                 std::fprintf(stderr, "%s\n", node.error.c_str());
+                               REQUIRE(node.device != nullptr);
+                               node.listen(kPort);
+                               const Pair pair = connect_pair(node, 0, node, kPort);
+                               REQUIRE(pair.passive != nullptr);
+                               check_transfer(pair, 10'000, 4);
+                             }) ||
+        getuid() != 0);
+}
+
 TEST(connecting_and_ending_leaves_nothing_behind) {
   Node target(Node::at(next_loopback())), host(Node::at(next_loopback()));
   REQUIRE(target.device && host.device);
