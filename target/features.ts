@@ -120,7 +120,11 @@ function setKeepAlive(controller: Controller, cdw11: number): Outcome {
   return reply();
 }
 
-function getHostIdentifier(controller: Controller, _initial: boolean, cdw11: number): Outcome {
+function getHostIdentifier(
+  controller: Controller,
+  _initial: boolean,
+  cdw11: number,
+): Reply | Failure {
   if (!fromNumber(HostIdentifierSelect, cdw11).exhid) {
     return fail(Status.invalidField, CDW11_BYTE, 'host identifiers have 16 bytes on fabrics');
   }
@@ -177,7 +181,7 @@ export const FEATURES: readonly FeatureRow[] = [
     discovery: false,
     changeable: false,
     dataBytes: 16,
-    get: getHostIdentifier as FeatureRow['get'],
+    get: getHostIdentifier,
     // Connect has set it (NVMe Base 2.1 section 5.1.25.1.28).
     setRefused: fail(Status.commandSequence, undefined, 'Connect has set the host identifier'),
   },
@@ -233,7 +237,10 @@ export function prepareSetFeatures({ controller, sqe }: Request): Prepared | Fai
   const problem = namespaceProblem(nsid, Status.featureNotNamespace);
   if (problem) return problem;
   if (row.setRefused) return row.setRefused;
-  const { set } = row;
-  if (!set) return fail(Status.featureNotChangeable, FID_BYTE, `${row.name} cannot be set`);
-  return { length: 0, run: () => set(controller, cdw11) };
+  return {
+    length: 0,
+    run: () =>
+      row.set?.(controller, cdw11) ??
+      fail(Status.featureNotChangeable, FID_BYTE, `${row.name} cannot be set`),
+  };
 }

@@ -21,7 +21,6 @@ export function nqnProblem(nqn: string): string | undefined {
   if (length === 0) return 'is empty';
   if (length < NQN_BYTES_MIN) return `has ${length} bytes, at least ${NQN_BYTES_MIN} are needed`;
   if (length > NQN_BYTES_MAX) return `has ${length} bytes, at most ${NQN_BYTES_MAX} are allowed`;
-  // eslint-disable-next-line no-control-regex -- control characters are what is looked for
   if (/[\u0000-\u001f\u007f\ufffd]/.test(nqn)) return 'holds control characters or damaged UTF-8';
   if (!nqn.startsWith('nqn.')) return 'does not start with "nqn."';
   if (nqn.startsWith(UUID_PREFIX)) {
