@@ -146,7 +146,7 @@ class Node final : public soft::TransportEvents, public soft::Link {
     return std::move(transport.create_qp(options).value());
   }
   std::vector<WorkCompletion> poll() {
-    std::vector<WorkCompletion> all(cq.depth());
+    std::vector<WorkCompletion> all(cq.waiting());
     all.resize(static_cast<size_t>(cq.poll(all)));
     return all;
   }

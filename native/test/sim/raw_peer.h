@@ -11,15 +11,27 @@ class RawPeer {
   static constexpr uint32_t kQpn = 0x2222, kPsn = 0xfffffa;  // its PSNs wrap soon
 
   explicit RawPeer(const ConnectOptions& options = {}, const soft::TransportConfig& config = {},
-                   SharedReceiveQueue* srq = nullptr)
-      : network(1), node(network, "10.0.0.1", 5, config), qp(node.make_qp(64, 4, srq)) {
+                   size_t memory_bytes = 1 << 20)
+      : network(1), node(network, "10.0.0.1", 5, config, memory_bytes) {
     network.filter = [this](Node&, std::vector<uint8_t>& bytes) {
       out.push_back(bytes);
       return false;
     };
-    ready = static_cast<bool>(bring_up(node, *qp, address("10.0.0.2"), kQpn, 100, kPsn, options));
     source = soft::with_port(address("10.0.0.2"), 0xd000);
     for (size_t i = 0; i < node.memory.size(); i++) node.memory[i] = static_cast<uint8_t>(i * 13);
+    renew(options);
+  }
+
+  // A fresh queue pair in RTS in place of the old one.
+  void renew(const ConnectOptions& options, SharedReceiveQueue* srq = nullptr) {
+    qp.reset();
+    node.poll();
+    node.flows.clear();
+    node.errors.clear();
+    node.established.clear();
+    out.clear();
+    qp = node.make_qp(64, 4, srq);
+    ready = static_cast<bool>(bring_up(node, *qp, address("10.0.0.2"), kQpn, 100, kPsn, options));
   }
 
   // A packet to the queue pair; the caller fills in the rest.
