@@ -1,6 +1,7 @@
 /** `nvmeof read ADDRESS NQN`: bytes of a namespace to a file or to stdout. */
 import { createWriteStream } from 'node:fs';
 import { finished } from 'node:stream/promises';
+import { Option } from 'commander';
 import {
   addConnectOptions,
   connectOptions,
@@ -36,7 +37,11 @@ export const readCommand: SubCommand = {
       .argument('<address[:port]>', 'of the target', hostPort)
       .argument('<nqn>', 'of the subsystem')
       .option('--nsid <n>', 'namespace', wholeNumber(1, 0xffff_fffe), 1)
-      .option('--offset <size>', 'first byte, with units: 4k, 1MiB', size, 0n)
+      .addOption(
+        new Option('--offset <size>', 'first byte, with units: 4k, 1MiB')
+          .argParser(size)
+          .default(0n, '0'),
+      )
       .option('--length <size>', 'bytes (default: to the end)', size)
       .option('-o, --output <file>', 'write to a file (default: standard output)')
       .option('--force', 'write binary data to a terminal')

@@ -1,6 +1,7 @@
 /** `nvmeof write ADDRESS NQN`: bytes of a file or of stdin to a namespace. */
 import { createReadStream } from 'node:fs';
 import { stat } from 'node:fs/promises';
+import { Option } from 'commander';
 import {
   addConnectOptions,
   connectOptions,
@@ -48,7 +49,11 @@ export const writeCommand: SubCommand = {
       .argument('<address[:port]>', 'of the target', hostPort)
       .argument('<nqn>', 'of the subsystem')
       .option('--nsid <n>', 'namespace', wholeNumber(1, 0xffff_fffe), 1)
-      .option('--offset <size>', 'first byte, with units: 4k, 1MiB', size, 0n)
+      .addOption(
+        new Option('--offset <size>', 'first byte, with units: 4k, 1MiB')
+          .argParser(size)
+          .default(0n, '0'),
+      )
       .option('--length <size>', 'at most this many bytes (default: all of the input)', size)
       .option('-i, --input <file>', 'read from a file (default: standard input)')
       .option('--fua', 'Force Unit Access: each write reaches stable storage before it is answered')
