@@ -73,7 +73,10 @@ const RULES: Readonly<Record<string, Rule>> = {
 
   'opening comment': ({ path, lines }) => {
     const first = lines[0]?.startsWith('#!') ? lines[1] : lines[0];
-    return TESTS.test(path) || /^(\/\/|\/\*|#)/.test(first ?? '')
+    // A .cc may leave it to its header.
+    return TESTS.test(path) ||
+      path.endsWith('.cc') ||
+      (path.endsWith('.sh') ? /^#/ : /^(\/\/|\/\*)/).test(first ?? '')
       ? []
       : [[1, `${path} opens without a comment that says what it is`]];
   },
