@@ -1,4 +1,4 @@
-// Parses SGL1 of a fabrics command (Base 4.3.2; keyed data block: RDMA Transport 1.1, section 3.2).
+// Parses SGL1 of a fabrics command (Base 4.3.2; which types may occur: NVMe RDMA Transport).
 // Pure.
 #include "nvmf/sgl.h"
 

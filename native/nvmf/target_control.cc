@@ -92,17 +92,17 @@ void TargetEngineImpl::set_namespace(uint32_t table, uint32_t nsid, const Namesp
     reactor_->remove(&flusher_);  // stays behind the channels
     reactor_->add(&flusher_, reactor::Stage::Block);
   }
-  tables_.replace(table, nsid, std::move(fresh), now_ + kDrainPatience, done, context);
+  tables_.replace(table, nsid, std::move(fresh), time() + kDrainPatience, done, context);
   tables_changed();
 }
 
 void TargetEngineImpl::remove_namespace(uint32_t table, uint32_t nsid, ChangeDone done,
                                         void* context) {
-  tables_.replace(table, nsid, nullptr, now_ + kDrainPatience, done, context);
+  tables_.replace(table, nsid, nullptr, time() + kDrainPatience, done, context);
 }
 
 void TargetEngineImpl::destroy_table(uint32_t table, ChangeDone done, void* context) {
-  tables_.destroy(table, now_ + kDrainPatience, done, context);
+  tables_.destroy(table, time() + kDrainPatience, done, context);
 }
 
 // ---- counters

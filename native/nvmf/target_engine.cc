@@ -229,7 +229,7 @@ void TargetEngineImpl::close(uint32_t id) {
   if (queue->state == QueueState::Accepting) return kill(queue, "closed by the target");
   queue->advance(QueueState::Closing);
   queue->reason = "closed by the target";
-  queue->deadline = now_ + kClosingPatience;
+  queue->deadline = time() + kClosingPatience;
   ending_.push_back(queue);
   mark_dirty(queue);  // capsules that wait for a slot are dropped there
 }
@@ -244,7 +244,7 @@ void TargetEngineImpl::kill(TargetQueue* queue, std::string reason) {
   }
   queue->advance(QueueState::Dying);
   queue->reason = std::move(reason);
-  queue->deadline = now_ + kDyingPatience;
+  queue->deadline = time() + kDyingPatience;
   queue->qp->to_error();
   drop_commands(queue, false);
   device_->disconnect(queue->connection);

@@ -96,6 +96,9 @@ class TargetEngineImpl final : public TargetEngine {
     return static_cast<uint64_t>(work) << 56 | index;
   }
 
+  // Calls of the control plane come between polls, maybe long after the last one.
+  reactor::TimeNs time() const { return reactor_ ? reactor_->now() : now_; }
+
   // target_engine.cc
   int reap(bool cq_dry);
   void check_deadlines();

@@ -21,7 +21,7 @@ void TargetEngineImpl::on_receive(const rdma::WorkCompletion& wc) {
     return kill(queue, std::string("receive failed: ") + rdma::to_string(wc.status));
   }
   establish(queue);
-  // Base 5.2 of NVMe over RDMA: a command capsule is one SEND. Anything else is no capsule.
+  // NVMe RDMA Transport: a command capsule is one SEND. Anything else is no capsule.
   if (wc.opcode == rdma::Opcode::RdmaWriteWithImm || wc.byte_length < kSqeBytes) {
     repost(receive);
     return kill(queue, "the host sent a capsule of " + std::to_string(wc.byte_length) +

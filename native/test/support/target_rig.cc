@@ -89,8 +89,8 @@ class RawHost::Handler : public ConnectionHandler {
   RawHost* host_;
 };
 
-RawHost::RawHost(TargetRig* rig, uint32_t queue_id, uint32_t depth)
-    : memory(3u << 20),
+RawHost::RawHost(TargetRig* rig, uint32_t queue_id, uint32_t depth, size_t memory_bytes)
+    : memory(memory_bytes),
       queue(queue_id),
       rig_(rig),
       handler_(std::make_unique<Handler>(this)),

@@ -58,7 +58,7 @@ class TargetRig;
 class RawHost {
  public:
   // Connects a queue; the rig accepts it as `queue`. In-capsule data as the rig's limits say.
-  RawHost(TargetRig* rig, uint32_t queue, uint32_t depth);
+  RawHost(TargetRig* rig, uint32_t queue, uint32_t depth, size_t memory_bytes = 3u << 20);
   ~RawHost();
   void send(const Sqe& sqe, std::span<const uint8_t> data = {});
   void send_bytes(std::span<const uint8_t> capsule);
