@@ -4,6 +4,9 @@
 //
 // Every request is checked in this order: PSN, opcode sequence, access flags, resources, lengths,
 // key. Nothing is written before all of it held for the packet.
+//
+// READ responses are built from memory when they leave, a repeated one again: a region must not
+// change under a READ of the peer's (nor between it and its repetition).
 #pragma once
 #include <vector>
 
