@@ -91,7 +91,7 @@ export interface RunningTarget {
   readonly process: Process;
   readonly address: string;
   readonly nqn: string;
-  stop(): Promise<Finished>;
+  stop(signal?: NodeJS.Signals): Promise<Finished>;
 }
 
 /** `nvmeof target` on a random loopback address; resolves when it listens. */
@@ -102,7 +102,7 @@ export async function startTarget(
 ): Promise<RunningTarget> {
   const running = new Process(['target', '--nqn', nqn, '--listen', address, ...args]);
   await running.waitFor(/nvme connect -t rdma/);
-  return { process: running, address, nqn, stop: () => running.stop() };
+  return { process: running, address, nqn, stop: (signal) => running.stop(signal) };
 }
 
 /** A folder that goes with the test. */
