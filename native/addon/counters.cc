@@ -1,8 +1,8 @@
 // One flat map of counters, gathered from the devices, the engines, the reactors and the
 // registries.
-#include <cstring>
 #include <map>
 #include <string>
+#include <utility>
 
 #include "addon/instance.h"
 
@@ -20,6 +20,16 @@ void add(Counters& all, const std::vector<rdma::CounterValue>& some, const char*
     all[name] += static_cast<double>(counter.value);
   }
 }
+
+// Gauges of the provider that must return to where they were when everything is closed.
+constexpr std::pair<const char*, const char*> kLive[] = {
+    {"soft.queue_pairs", "live.queuePairs"},
+    {"soft.connections", "live.cmConnections"},
+    {"soft.memory.protection_domains", "live.protectionDomains"},
+    {"soft.memory.regions", "live.memoryRegions"},
+    {"soft.memory.windows", "live.windows"},
+    {"soft.memory.bound_windows", "live.boundWindows"},
+};
 
 void add_devices(Counters& all, Instance& instance) {
   for (const auto& [id, device] : instance.devices.all()) {
@@ -68,6 +78,10 @@ Napi::Value counters(const Arguments& arguments) {
   if (instance.runtime && instance.runtime->running) {
     add_devices(all, instance);
     add_reactors(all, *instance.runtime);
+  }
+  for (const auto& [name, live] : kLive) {
+    const auto found = all.find(name);
+    all[live] = found == all.end() ? 0 : found->second;
   }
   Napi::Object result = Napi::Object::New(env);
   for (const auto& [name, value] : all) result.Set(name, Napi::Number::New(env, value));

@@ -1,8 +1,9 @@
 // Devices: an address opened with a provider, and its share of every reactor.
-#include <arpa/inet.h>
-#include <net/if.h>
-#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/udp.h>
+#include <sys/socket.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
@@ -67,6 +68,15 @@ bool is_soft(const Device& device) {
   });
 }
 
+// The provider asks for it on every socket; an old kernel says no.
+bool kernel_has_gro() {
+  const int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  const int on = 1;
+  const bool has = setsockopt(fd, IPPROTO_UDP, UDP_GRO, &on, sizeof on) == 0;
+  close(fd);
+  return has;
+}
+
 }  // namespace
 
 Napi::Value open_device(const Arguments& arguments) {
@@ -102,9 +112,9 @@ Napi::Value device_info(const Arguments& arguments) {
   info.Set("address", format_address(device.device->address()));
   info.Set("pathMtu", Napi::Number::New(env, capabilities.path_mtu));
   info.Set("receiveBufferBytes",
-           Napi::Number::New(env, counter(device, "soft.receiveBufferBytes")));
-  info.Set("gso", Napi::Boolean::New(env, counter(device, "soft.gso") != 0));
-  info.Set("gro", Napi::Boolean::New(env, counter(device, "soft.gro") != 0));
+           Napi::Number::New(env, counter(device, "socket.receive_buffer_bytes")));
+  info.Set("gso", Napi::Boolean::New(env, counter(device, "socket.gso") != 0));
+  info.Set("gro", Napi::Boolean::New(env, soft && kernel_has_gro()));
   info.Set("maxResponderResources", Napi::Number::New(env, capabilities.max_responder_resources));
   info.Set("maxInitiatorDepth", Napi::Number::New(env, capabilities.max_initiator_depth));
   return info;
