@@ -98,26 +98,6 @@ struct Outcome {
   size_t connected = 0, rejected = 0, failed = 0, lost = 0;
 };
 
-// The application of the target: answers pending requests, after a while.
-void answer_requests(Network& net, CmPeer& target, std::map<ConnectionId, bool>& answered,
-                     uint32_t rejecting_listener) {
-  for (const auto& [id, request] : target.requests) {
-    if (answered[id]) continue;
-    answered[id] = true;
-    if (request.listener == rejecting_listener) {
-      target.agent.reject(id, cm::reject::kConsumer, {}, net.now);
-    } else {
-      cm::AcceptArguments arguments;
-      arguments.qpn = target.next_qpn++;
-      arguments.send_psn = 0x222222;
-      arguments.parameters.responder_resources = 16;
-      // The request may be gone: then the host has given up.
-      if (!target.agent.accept(id, arguments, net.now)) target.log.push_back("too late");
-    }
-  }
-  net.take_sent();
-}
-
 void check_history(const Log& log, bool active) {
   // Active: [connected [disconnected]] or failed. Passive the same after "request".
   Log rest(log.begin() + (active || log.empty() ? 0 : 1), log.end());
@@ -128,40 +108,89 @@ void check_history(const Log& log, bool active) {
   CHECK(legal);
 }
 
-Outcome one_run(uint64_t seed, double loss) {
-  Network net(seed, loss);
-  std::vector<size_t> hosts;
-  for (int i = 0; i < 3; i++) hosts.push_back(net.add("10.0.0." + std::to_string(10 + i)));
-  CmPeer& target = *net.peers[net.add("10.0.0.1")];
-  (void)target.agent.listen(kAccepts);
-  const uint32_t rejecting = target.agent.listen(kRejects).value();
-  target.answer = CmPeer::Answer::Nothing;
-  struct Attempt {
-    CmPeer* host;
-    ConnectionId id;
-    uint16_t port;
-    uint32_t qpn;
-  };
+struct Attempt {
+  CmPeer* host;
+  ConnectionId id;
+  uint16_t port;
+  uint32_t qpn;
+};
+
+// Three hosts connect to the ports of one target, again and again, and leave.
+class Run {
+ public:
+  Run(uint64_t seed, double loss) : net(seed, loss) {
+    for (int i = 0; i < 3; i++) net.add("10.0.0." + std::to_string(10 + i));
+    target_index = net.add("10.0.0.1");
+    (void)target().agent.listen(kAccepts);
+    rejecting_listener = target().agent.listen(kRejects).value();
+    target().answer = CmPeer::Answer::Nothing;
+  }
+  Outcome all() {
+    connect_all();
+    Outcome outcome = check_outcomes();
+    check_pairs();
+    leave();
+    check_nothing_stays();
+    outcome.lost = net.lost;
+    return outcome;
+  }
+
+ private:
+  CmPeer& target() { return *net.peers[target_index]; }
+  void connect_all();
+  void answer_requests();
+  Outcome check_outcomes();
+  void check_pairs();
+  void leave();
+  void check_nothing_stays();
+
+  Network net;
+  size_t target_index = 0;
+  uint32_t rejecting_listener = 0, next_qpn = 1000;
   std::vector<Attempt> attempts;
   std::map<ConnectionId, bool> answered;
-  uint32_t qpn = 1000;
+};
+
+// The application of the target: answers pending requests, after a while.
+void Run::answer_requests() {
+  for (const auto& [id, request] : target().requests) {
+    if (answered[id]) continue;
+    answered[id] = true;
+    if (request.listener == rejecting_listener) {
+      target().agent.reject(id, cm::reject::kConsumer, {}, net.now);
+      continue;
+    }
+    cm::AcceptArguments arguments;
+    arguments.qpn = target().next_qpn++;
+    arguments.send_psn = 0x222222;
+    arguments.parameters.responder_resources = 16;
+    // The request may be gone: then the host has given up.
+    if (!target().agent.accept(id, arguments, net.now)) target().log.push_back("too late");
+  }
+  net.take_sent();
+}
+
+void Run::connect_all() {
   for (int round = 0; round < 4; round++) {
-    for (const size_t host : hosts) {
+    for (size_t host = 0; host < target_index; host++) {
       CmPeer& peer = *net.peers[host];
       for (const uint16_t port : {kAccepts, kAccepts, kRejects, kNobody}) {
-        const uint32_t number = qpn++;
-        attempts.push_back({&peer, peer.connect(target.address, port, number), port, number});
+        const uint32_t qpn = next_qpn++;
+        attempts.push_back({&peer, peer.connect(target().address, port, qpn), port, qpn});
       }
     }
     for (int i = 0; i < 40; i++) {
       net.run(5 * kMs);
-      answer_requests(net, target, answered, rejecting);
+      answer_requests();
     }
   }
   for (int i = 0; i < 400; i++) {
     net.run(20 * kMs);
-    answer_requests(net, target, answered, rejecting);
+    answer_requests();
   }
+}
+
+Outcome Run::check_outcomes() {
   Outcome outcome;
   for (const Attempt& attempt : attempts) {
     const Log& log = attempt.host->history[attempt.id];
@@ -186,8 +215,12 @@ Outcome one_run(uint64_t seed, double loss) {
       }
     }
   }
-  // Whoever is connected agrees with the other side.
-  for (const auto& [id, path] : target.paths) {
+  return outcome;
+}
+
+// Whoever is connected agrees with the other side.
+void Run::check_pairs() {
+  for (const auto& [id, path] : target().paths) {
     for (const Attempt& attempt : attempts)
       if (attempt.qpn == path.remote_qpn && attempt.host->paths.contains(attempt.id)) {
         const cm::QueuePairPath& other = attempt.host->paths[attempt.id];
@@ -195,13 +228,19 @@ Outcome one_run(uint64_t seed, double loss) {
               other.path_mtu == path.path_mtu && other.max_reads == path.max_dest_reads);
       }
   }
-  // Everybody leaves, from either side or both.
+}
+
+// Everybody leaves, from either side or both.
+void Run::leave() {
   for (const Attempt& attempt : attempts)
     if (net.chance(0.7)) attempt.host->agent.disconnect(attempt.id, net.now);
-  for (const auto& [id, request] : target.requests) target.agent.disconnect(id, net.now);
+  for (const auto& [id, request] : target().requests) target().agent.disconnect(id, net.now);
   net.run(20'000 * kMs);
   for (const Attempt& attempt : attempts) attempt.host->agent.disconnect(attempt.id, net.now);
   net.run(kForever);
+}
+
+void Run::check_nothing_stays() {
   for (const auto& peer : net.peers) {
     CHECK_EQ(peer->agent.connections(), size_t{0});
     CHECK_EQ(peer->agent.half_open(), size_t{0});
@@ -216,11 +255,9 @@ Outcome one_run(uint64_t seed, double loss) {
     }
   }
   // No attempt reached the application twice.
-  CHECK(target.requests.size() <= attempts.size());
+  CHECK(target().requests.size() <= attempts.size());
   std::map<uint32_t, int> accepted;
-  for (const auto& [id, path] : target.paths) CHECK_EQ(++accepted[path.remote_qpn], 1);
-  outcome.lost = net.lost;
-  return outcome;
+  for (const auto& [id, path] : target().paths) CHECK_EQ(++accepted[path.remote_qpn], 1);
 }
 
 void rate(double loss, double connected_at_least) {
@@ -229,7 +266,7 @@ void rate(double loss, double connected_at_least) {
   if (const char* one = std::getenv("CM_SIM_SEED")) first = last = std::strtoull(one, nullptr, 10);
   for (uint64_t seed = first; seed <= last; seed++) {
     const int before = failures();
-    const Outcome outcome = one_run(seed, loss);
+    const Outcome outcome = Run(seed, loss).all();
     if (failures() != before)
       std::fprintf(stderr, "seed %llu at %g %% loss (CM_SIM_SEED=%llu reruns it)\n",
                    static_cast<unsigned long long>(seed), loss * 100,
