@@ -15,8 +15,8 @@ export const NSID_MAX = 4096;
 export const QUEUE_DEPTH_MIN = 32;
 export const QUEUE_DEPTH_MAX = 1024;
 export const MAX_QUEUES_MAX = 1024;
-/** The receive buffers of the native side are sized for this. */
-export const IN_CAPSULE_BYTES_MAX = 4096;
+export const IN_CAPSULE_BYTES_MAX = 16_384;
+export const IN_CAPSULE_BYTES_DEFAULT = 4096;
 
 /** Text with units, a byte count, or (from programs) a bigint. */
 const anySize = z
@@ -70,7 +70,7 @@ export const portSchema = z.strictObject({
     .min(0)
     .max(IN_CAPSULE_BYTES_MAX)
     .multipleOf(16)
-    .default(IN_CAPSULE_BYTES_MAX),
+    .default(IN_CAPSULE_BYTES_DEFAULT),
   queueDepth: z.number().int().min(QUEUE_DEPTH_MIN).max(QUEUE_DEPTH_MAX).default(128),
   /** I/O queues of one controller. */
   maxQueues: z.number().int().min(1).max(MAX_QUEUES_MAX).default(64),

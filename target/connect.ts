@@ -73,7 +73,7 @@ export function checkConnectionRequest(
   if (hsqsize === 0 || depth > most) {
     return refuse(CmRejectStatus.invalidHsqsize, `${depth} entries where 2 to ${most} are offered`);
   }
-  if (hrqsize === 0) return refuse(CmRejectStatus.invalidHrqsize, 'no receive queue entries');
+  if (hrqsize < 2) return refuse(CmRejectStatus.invalidHrqsize, `${hrqsize} receive queue entries`);
   // Writes are fetched with RDMA READ: a host that takes none cannot write.
   if (event.responderResources === 0) {
     return refuse(CmRejectStatus.invalidIrd, 'the host answers no RDMA READ');

@@ -3,6 +3,7 @@
  * controller may run it, NSID, the row's own checks, the SGL; only then it runs. Each refusal names status and field, and goes into
  * the controller's error log.
  */
+import { messageOf } from '../native/common/errors.ts';
 import { FabricsCommand } from '../native/wire/fabrics.ts';
 import { AdminOpcode } from '../native/wire/opcodes.ts';
 import type { DataDirectionName } from '../native/wire/opcodes.ts';
@@ -109,8 +110,16 @@ function finish(request: Request, outcome: Outcome, prepared?: Prepared): void {
   prepared?.after?.();
 }
 
-/** Runs one command and sends its answer. */
-export function execute(request: Request): void {
+function failed(request: Request, error: unknown): Failure {
+  const { controller } = request;
+  controller.context.log.error(
+    { ...controller.summary, opcode: request.header.opcode, error: messageOf(error) },
+    'a command handler failed',
+  );
+  return fail(Status.internalError, undefined, messageOf(error), { retry: true });
+}
+
+function run(request: Request): void {
   const prepared = prepare(request);
   if (isFailure(prepared)) {
     finish(request, prepared);
@@ -126,7 +135,16 @@ export function execute(request: Request): void {
       finish(request, late, prepared);
     },
     (error: unknown) => {
-      finish(request, fail(Status.internalError, undefined, String(error), { retry: true }));
+      finish(request, failed(request, error));
     },
   );
+}
+
+/** Runs one command and sends its answer. A mistake of ours costs this command only. */
+export function execute(request: Request): void {
+  try {
+    run(request);
+  } catch (error) {
+    finish(request, failed(request, error));
+  }
 }

@@ -49,8 +49,7 @@ export class Placement {
 
   /** Picks a reactor and counts the queue there; `release` when it is gone. */
   place(admin: boolean, reactors: readonly ReactorInfo[]): ReactorIndex {
-    for (const info of reactors) this.#look(info);
-    const index = this.#rule(admin, this.view());
+    const index = this.#rule(admin, this.view(reactors));
     const load = this.#loads.get(index);
     if (!load) throw new RangeError(`placement chose reactor ${index}, which does not exist`);
     if (admin) load.adminQueues++;
@@ -65,7 +64,9 @@ export class Placement {
     else load.ioQueues--;
   }
 
-  view(): PlacementView[] {
+  /** What is where now. */
+  view(reactors: readonly ReactorInfo[]): PlacementView[] {
+    for (const info of reactors) this.#look(info);
     return [...this.#loads].map(([reactor, { ioQueues, adminQueues, busyShare }]) => ({
       reactor,
       ioQueues,

@@ -2,7 +2,7 @@
  * One address and port the target listens on. Takes connection requests, places their queues, and brings each queue's events to
  * where they belong. Devices are shared by ports on one address.
  */
-import type { DeviceInfo, DoorEvent, ListenerId, ReactorIndex } from '../native/index.ts';
+import type { DeviceInfo, DoorEvent, ListenerId, QueueId, ReactorIndex } from '../native/index.ts';
 import type { DeviceLease } from '../native/shared-runtime.ts';
 import type { ConnectRequestEvent, QueueEvent } from '../native/runtime.ts';
 import { formatEndpoint, parseAddress } from '../native/common/address.ts';
@@ -11,17 +11,22 @@ import { NvmeofError, messageOf } from '../native/common/errors.ts';
 import {
   CM_REJ_CONSUMER,
   CmRejectPrivateData,
+  CmRejectStatus,
   CmReplyPrivateData,
 } from '../native/wire/fabrics.ts';
 import { Sqe } from '../native/wire/sqe.ts';
 import { Status } from '../native/wire/status.ts';
 import type { PortConfig } from './config.ts';
 import { checkConnectionRequest, connect } from './connect.ts';
+import type { Admission, Refusal } from './connect.ts';
 import type { Context } from './context.ts';
 import { execute } from './execute.ts';
 import { fail } from './outcome.ts';
 import type { Placement } from './placement.ts';
 import { TargetQueue } from './queue.ts';
+
+/** Connections at a time whose host has not sent Connect yet. */
+export const UNCONNECTED_MAX = 256;
 
 /** A connection whose host sends no Connect is closed after this. */
 export const CONNECT_TIMEOUT_MS = 10_000;
@@ -97,32 +102,58 @@ export class Port {
   }
 
   #connectRequest(event: ConnectRequestEvent): void {
-    const { door } = this.#context.runtime;
-    const admission = checkConnectionRequest(event, this.config, (cntlid) =>
-      [...this.#context.subsystems.values()].some(({ controllers }) => controllers.has(cntlid)),
-    );
+    const admission = this.#admit(event);
     if (!admission.ok) {
-      const { status: sts, reason } = admission;
-      door.reject(event.connection, CM_REJ_CONSUMER, CmRejectPrivateData.encode({ sts }));
-      this.#context.log.warn({ peer: event.peer, sts }, `connection refused: ${reason}`);
-      this.#context.emit('refused', event.peer, reason);
+      this.#refuse(event, admission);
       return;
     }
-    const { qid, depth } = admission;
+    try {
+      this.#accept(event, admission);
+    } catch (error) {
+      // The host may have given up meanwhile.
+      this.#context.log.warn({ peer: event.peer, error: messageOf(error) }, 'accept failed');
+    }
+  }
+
+  #admit(event: ConnectRequestEvent): Admission | Refusal {
+    const unconnected = [...this.#queues].filter(({ controller }) => !controller).length;
+    if (unconnected >= UNCONNECTED_MAX) {
+      return { ok: false, status: CmRejectStatus.noResources, reason: 'too many wait for Connect' };
+    }
+    return checkConnectionRequest(event, this.config, (cntlid) =>
+      [...this.#context.subsystems.values()].some(({ controllers }) => controllers.has(cntlid)),
+    );
+  }
+
+  #refuse({ connection, peer }: ConnectRequestEvent, { status: sts, reason }: Refusal): void {
+    const data = CmRejectPrivateData.encode({ sts });
+    this.#context.runtime.door.reject(connection, CM_REJ_CONSUMER, data);
+    this.#context.log.warn({ peer, sts }, `connection refused: ${reason}`);
+    this.#context.emit('refused', peer, reason);
+  }
+
+  #accept(event: ConnectRequestEvent, { qid, depth }: Admission): void {
+    const { door } = this.#context.runtime;
     const admin = qid === 0;
     const reactor = this.#placement.place(
       admin,
       door.reactors().filter(({ index }) => this.#reactors.has(index)),
     );
-    const id = door.accept(event.connection, {
-      reactor,
-      depth,
-      // No in-capsule data on the admin queue (NVMe RDMA Transport 1.1).
-      inCapsuleBytes: admin ? 0 : this.config.inCapsuleBytes,
-      responderResources: 0,
-      initiatorDepth: Math.min(event.responderResources, this.#device.info.maxInitiatorDepth),
-      privateData: CmReplyPrivateData.encode({ crqsize: depth }),
-    });
+    let id: QueueId;
+    try {
+      id = door.accept(event.connection, {
+        reactor,
+        depth,
+        // No in-capsule data on the admin queue (NVMe RDMA Transport 1.1).
+        inCapsuleBytes: admin ? 0 : this.config.inCapsuleBytes,
+        responderResources: 0,
+        initiatorDepth: Math.min(event.responderResources, this.#device.info.maxInitiatorDepth),
+        privateData: CmReplyPrivateData.encode({ crqsize: depth }),
+      });
+    } catch (error) {
+      this.#placement.release(admin, reactor);
+      throw error;
+    }
     const arrival = {
       port: this.config,
       portId: this.id,

@@ -13,7 +13,14 @@ import { NvmeofError, messageOf } from '../native/common/errors.ts';
 import { Serial } from '../native/common/serial.ts';
 import { parseSize } from '../native/common/size.ts';
 import { DISCOVERY_NQN } from '../native/wire/fabrics.ts';
-import { check, namespaceSchema, parseConfig, portSchema, subsystemSchema } from './config.ts';
+import {
+  IN_CAPSULE_BYTES_DEFAULT,
+  check,
+  namespaceSchema,
+  parseConfig,
+  portSchema,
+  subsystemSchema,
+} from './config.ts';
 import type {
   NamespaceOptions,
   PortOptions,
@@ -60,6 +67,8 @@ const DISCOVERY_CONFIG: SubsystemConfig = {
 export class Target extends EventEmitter<TargetEvents> {
   readonly #config: TargetConfig;
   readonly #ownLease: boolean;
+  /** What the receive buffers of every device are sized for: the largest of the ports at the start. */
+  readonly #inCapsuleBytesMax: number;
   readonly #lease: RuntimeLease;
   readonly #context: Context;
   readonly #placement: Placement;
@@ -90,6 +99,10 @@ export class Target extends EventEmitter<TargetEvents> {
   private constructor(config: TargetConfig, lease: RuntimeLease, services: StartOptions) {
     super();
     this.#config = config;
+    this.#inCapsuleBytesMax = Math.max(
+      IN_CAPSULE_BYTES_DEFAULT,
+      ...config.ports.map(({ inCapsuleBytes }) => inCapsuleBytes),
+    );
     this.#ownLease = services.runtime === undefined;
     this.#lease = lease;
     this.#placement = new Placement(services.placement);
@@ -139,7 +152,9 @@ export class Target extends EventEmitter<TargetEvents> {
 
   /** Queues and load of each reactor. */
   get placement(): PlacementView[] {
-    return this.#placement.view();
+    const { reactors, runtime } = this.#lease;
+    const mine = new Set(reactors);
+    return this.#placement.view(runtime.door.reactors().filter(({ index }) => mine.has(index)));
   }
 
   get devices(): DeviceInfo[] {
@@ -151,6 +166,13 @@ export class Target extends EventEmitter<TargetEvents> {
   addPort(options: PortOptions): Promise<void> {
     return this.#change(() => {
       const config = check(portSchema, options, 'port');
+      if (config.inCapsuleBytes > this.#inCapsuleBytesMax) {
+        throw new NvmeofError(
+          'PORT_IN_CAPSULE',
+          `inCapsuleBytes ${config.inCapsuleBytes}: buffers are sized for ${this.#inCapsuleBytesMax} since the start; start with a port that has more`,
+          { object: config.address },
+        );
+      }
       const port = new Port(
         this.#context,
         this.#placement,
@@ -194,6 +216,7 @@ export class Target extends EventEmitter<TargetEvents> {
         provider,
         address: canonical,
         pathMtu: mtu ?? 0,
+        inCapsuleBytesMax: this.#inCapsuleBytesMax,
         ...(pcap === undefined ? {} : { pcapPath: pcap }),
       });
     } catch (error) {

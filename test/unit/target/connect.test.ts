@@ -52,6 +52,7 @@ describe('connection requests', () => {
     ['HSQSIZE 65535', 1, { hsqsize: 65535, hrqsize: 65535 }, 4],
     ['a queue of one entry', 1, { hsqsize: 0 }, 4],
     ['no receive queue', 0, { hrqsize: 0 }, 5],
+    ['one receive queue entry', 1, { hrqsize: 1 }, 5],
     ['no responder resources', 0, { responderResources: 0 }, 7],
     ['a controller that does not exist', 1, { cntlid: 77 }, 9],
   ];
@@ -61,6 +62,28 @@ describe('connection requests', () => {
       expect(rig.door.queues.size).to.equal(0);
     });
   }
+
+  it('that do not go on to Connect are limited, and others still get in later', async () => {
+    for (let round = 0; round < 256; round++) rig.request(0);
+    expect(await rig.open(0)).to.deep.equal({ reason: 28, status: 6 });
+    rig.clock.advance(10_000);
+    await settle();
+    expect(rig.door.queues.size).to.equal(0);
+    expect((await (await rig.queue(0)).connect()).status).to.equal('success');
+  });
+
+  it('that are gone before they are answered cost nothing', async () => {
+    const { onAccept } = rig.door;
+    rig.door.onAccept = () => {
+      throw new Error('there is no connection request');
+    };
+    rig.request(1);
+    await settle();
+    rig.door.onAccept = onAccept;
+    expect(rig.target.placement.map(({ ioQueues }) => ioQueues)).to.deep.equal([0]);
+    rig.door.queues.clear();
+    expect((await (await rig.queue(0)).connect()).status).to.equal('success');
+  });
 
   it('whose host never sends Connect are closed after ten seconds', async () => {
     const queue = await rig.queue(0);

@@ -268,6 +268,16 @@ describe('live subsystems and ports', () => {
     expect(rig.door.devices.size).to.equal(1);
   });
 
+  it('size the receive buffers for the largest in-capsule data at the start', async () => {
+    expect(rig.door.callsOf('openDevice')[0]?.args[0]).to.include({ inCapsuleBytesMax: 4096 });
+    const adding = rig.target.addPort({ address: '127.0.0.1', port: 4421, inCapsuleBytes: 8192 });
+    expect(await codeOf(adding)).to.equal('PORT_IN_CAPSULE');
+    const large = await Rig.start({ ports: [{ address: '127.0.0.1', inCapsuleBytes: 8192 }] });
+    expect(large.door.callsOf('openDevice')[0]?.args[0]).to.include({ inCapsuleBytesMax: 8192 });
+    await large.target.addPort({ address: '127.0.0.1', port: 4421 });
+    await large.stop();
+  });
+
   it('that go take their associations along', async () => {
     await rig.target.addPort({ address: '127.0.0.1', port: 4421 });
     const stays = await rig.host();

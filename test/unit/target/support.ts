@@ -287,15 +287,14 @@ export class Rig {
   readonly clock = new ManualClock();
   readonly events: (readonly [keyof TargetEvents, ...unknown[]])[] = [];
   readonly log: string[] = [];
-  /** In the order of accept calls. */
-  readonly #accepted: QueueId[] = [];
+  readonly #accepted = new Map<ConnectionId, QueueId>();
   #lease: RuntimeLease | undefined;
   #target: Target | undefined;
   #nextConnection = 1n;
 
   constructor() {
-    this.door.onAccept = (_connection, queue) => {
-      this.#accepted.push(queue);
+    this.door.onAccept = (connection, queue) => {
+      this.#accepted.set(connection, queue);
     };
   }
 
@@ -344,8 +343,8 @@ export class Rig {
     }
   }
 
-  /** Connection management only. */
-  async open(qid: number, request: Request = {}): Promise<HostQueue | Reject> {
+  /** A connection request; returns its id. */
+  request(qid: number, request: Request = {}): ConnectionId {
     const connection: ConnectionId = this.#nextConnection++;
     const listener = [...this.door.listeners].find(
       ([, { port }]) => port === (request.port ?? 4420),
@@ -372,14 +371,19 @@ export class Rig {
       initiatorDepth: request.initiatorDepth ?? 0,
       privateData,
     });
+    return connection;
+  }
+
+  /** Connection management only. */
+  async open(qid: number, request: Request = {}): Promise<HostQueue | Reject> {
+    const connection = this.request(qid, request);
     await settle();
     const rejected = this.door.callsOf('reject').find(({ args }) => args[0] === connection);
     if (rejected) {
       const [, reason, data] = rejected.args as [ConnectionId, number, Uint8Array];
       return { reason, status: CmRejectPrivateData.decode(data).sts };
     }
-    const index = this.door.callsOf('accept').findIndex(({ args }) => args[0] === connection);
-    const id = this.#accepted[index];
+    const id = this.#accepted.get(connection);
     if (id === undefined) throw new Error('neither accepted nor rejected');
     return new HostQueue(this, id);
   }
