@@ -17,7 +17,7 @@ export interface CliStreams {
 export interface SubCommand {
   readonly name: string;
   /** Adds arguments, options, examples and action to the command that the table made. */
-  define(command: Command, context: CliContext): void;
+  readonly define: (command: Command, context: CliContext) => void;
 }
 
 /** Ends the command with one sentence and, where there is one, what to do about it. */

@@ -38,18 +38,20 @@ export function percentileKey(percentile: number): string {
   return percentile.toFixed(6);
 }
 
-function latencyJson(side: BenchSide): LatencyJson {
-  if (side.commands === 0n) return NO_LATENCY;
+function latency(side: BenchSide): LatencyJson {
   return {
     min: Number(side.latencyMin),
     max: Number(side.latencyMax),
     mean: side.latencyMean,
     stddev: side.latencyStddev,
     N: Number(side.commands),
-    percentile: Object.fromEntries(
-      side.percentiles.map(([percentile, ns]) => [percentileKey(percentile), Number(ns)]),
-    ),
   };
+}
+
+function percentiles(side: BenchSide): Record<string, number> {
+  return Object.fromEntries(
+    side.percentiles.map(([percentile, ns]) => [percentileKey(percentile), Number(ns)]),
+  );
 }
 
 export function bytesPerSecond(side: BenchSide): number {
@@ -66,7 +68,6 @@ function sideJson(side: BenchSide): Record<string, unknown> {
   const bandwidth = bytesPerSecond(side);
   const kibibytes = bandwidth / 1024;
   const iops = commandsPerSecond(side);
-  const { percentile: _, ...total } = latencyJson(side);
   return {
     io_bytes: Number(side.bytes),
     io_kbytes: Math.floor(Number(side.bytes) / 1024),
@@ -78,8 +79,8 @@ function sideJson(side: BenchSide): Record<string, unknown> {
     short_ios: 0,
     drop_ios: 0,
     slat_ns: NO_LATENCY,
-    clat_ns: latencyJson(side),
-    lat_ns: total,
+    clat_ns: idle ? NO_LATENCY : { ...latency(side), percentile: percentiles(side) },
+    lat_ns: idle ? NO_LATENCY : latency(side),
     bw_min: Math.round(kibibytes),
     bw_max: Math.round(kibibytes),
     bw_agg: idle ? 0 : 100,

@@ -18,7 +18,7 @@ export function startProgress(streams: CliStreams, label: string, totalBytes: nu
   let done = 0;
   const bar = new SingleBar(
     {
-      stream: streams.stderr as unknown as NodeJS.WritableStream,
+      stream: streams.stderr,
       format: `${label} {bar} {percentage} %  {size} of {total_size}  {rate}/s`,
       hideCursor: true,
       fps: 8,

@@ -16,7 +16,7 @@ export interface Bench {
   readonly clock: ManualClock;
   readonly peer: FakeController;
   readonly environment: Environment;
-  connect(options?: Partial<ConnectOptions>): Promise<Controller>;
+  readonly connect: (options?: Partial<ConnectOptions>) => Promise<Controller>;
 }
 
 export function makeBench(): Bench {
