@@ -30,6 +30,7 @@ export class Runtime {
     { resolve: (value: number) => void; reject: (error: Error) => void }
   >();
   readonly #buffer = new Uint8Array(DRAIN_BYTES);
+  #stopped = false;
   /** Reactors must not outlive JavaScript: their threads would run while the process takes itself apart. */
   readonly #stopAtExit = (): void => {
     this.door.stop();
@@ -56,6 +57,7 @@ export class Runtime {
   stop(): void {
     process.removeListener('exit', this.#stopAtExit);
     this.door.stop();
+    this.#stopped = true;
     this.drain();
   }
 
@@ -100,7 +102,7 @@ export class Runtime {
     if (event.kind === 'connectRequest') {
       const handler = this.#listeners.get(event.listener);
       if (handler) handler(event);
-      else this.door.reject(event.connection, 8, new Uint8Array());
+      else if (!this.#stopped) this.door.reject(event.connection, 8, new Uint8Array());
     } else if (event.kind === 'operationDone') {
       const waiting = this.#operations.get(event.operation);
       this.#operations.delete(event.operation);

@@ -34,7 +34,7 @@ std::vector<BenchRun::Queue> queues_of(Instance& instance, const Argument& optio
   std::vector<BenchRun::Queue> queues;
   for (const uint32_t id : options["queues"].u32_list(kQueuesMax)) {
     const Queue& queue = instance.queues.get(env, id);
-    DeviceOnReactor* on = (*instance.devices.find(queue.device))->on[queue.reactor].get();
+    DeviceOnReactor* on = instance.on(queue);
     nvmf::HostEngine* engine = on->host_if_made();
     if (!queue.host || !engine) {
       throw_error(env, {ENOTCONN, "bench: queue " + std::to_string(id) +

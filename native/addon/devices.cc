@@ -156,6 +156,8 @@ void Instance::close_device(uint32_t id) {
       std::erase(reactor_side->devices, on);
     });
   }
+  // Their last events wait in the rings; calls that name them find them gone.
+  std::erase_if(queues.all(), [id](const auto& entry) { return entry.second.device == id; });
   devices.erase(id);
   update_keep_alive();
 }

@@ -14,11 +14,10 @@ constexpr size_t kRequestDataMax = 56;  // of a CM REQ, consumer's part
 constexpr size_t kSqeBytes = 64;
 
 const Queue& host_queue(Instance& instance, const Arguments& arguments, uint32_t id) {
-  const Queue* queue = instance.queues.find(id);
-  if (!queue && instance.queues.known(id)) {
+  const Queue* queue = instance.queue_or_gone(arguments.env(), id);
+  if (!queue) {
     throw_error(arguments.env(), {ENOTCONN, "queue " + std::to_string(id) + " is closed"});
   }
-  if (!queue) instance.queues.get(arguments.env(), id);
   if (!queue->host) {
     throw_error(arguments.env(), {EINVAL, std::string(arguments.function()) + ": queue " +
                                               std::to_string(id) + " belongs to a target"});
@@ -48,7 +47,7 @@ Napi::Value send(Instance& instance, const Queue& queue, uint32_t id, SubmittedC
   command.tag = instance.next_tag;
   command.command.tag = command.tag;
   instance.next_tag = instance.next_tag == UINT32_MAX ? 1 : instance.next_tag + 1;
-  DeviceOnReactor* on = (*instance.devices.find(queue.device))->on[queue.reactor].get();
+  DeviceOnReactor* on = instance.on(queue);
   post(*on->reactor(), [on, &command] { on->submit(&command); });
   return Napi::Number::New(instance.env, command.tag);
 }
@@ -158,13 +157,12 @@ Napi::Value submit_buffer(const Arguments& arguments) {
 
 Napi::Value cancel(const Arguments& arguments) {
   const Napi::Env env = arguments.env();
-  Instance& instance = Instance::running(env);
+  Instance& instance = Instance::of(env);
   const uint32_t id = arguments.at(0, "queue").u32();
   const uint32_t tag = arguments.at(1, "tag").u32();
-  const Queue* queue = instance.queues.find(id);
-  if (!queue && !instance.queues.known(id)) instance.queues.get(env, id);
+  const Queue* queue = instance.queue_or_gone(env, id);
   if (!queue) return env.Undefined();
-  DeviceOnReactor* on = (*instance.devices.find(queue->device))->on[queue->reactor].get();
+  DeviceOnReactor* on = instance.on(*queue);
   post(*on->reactor(), [on, id, tag] {
     if (nvmf::HostEngine* engine = on->host_on_thread()) engine->cancel(id, tag);
   });
@@ -173,12 +171,11 @@ Napi::Value cancel(const Arguments& arguments) {
 
 Napi::Value close_queue(const Arguments& arguments) {
   const Napi::Env env = arguments.env();
-  Instance& instance = Instance::running(env);
+  Instance& instance = Instance::of(env);
   const uint32_t id = arguments.at(0, "queue").u32();
-  const Queue* queue = instance.queues.find(id);
-  if (!queue && !instance.queues.known(id)) instance.queues.get(env, id);
+  const Queue* queue = instance.queue_or_gone(env, id);
   if (!queue) return env.Undefined();
-  DeviceOnReactor* on = (*instance.devices.find(queue->device))->on[queue->reactor].get();
+  DeviceOnReactor* on = instance.on(*queue);
   post(*on->reactor(), [on, id] { on->close(id); });
   return env.Undefined();
 }

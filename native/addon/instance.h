@@ -84,6 +84,11 @@ struct Instance {
   void stop();
   ReactorSide& side(uint32_t reactor) { return *runtime->sides[reactor]; }
   void update_keep_alive();
+  // nullptr for a queue that was and is no more; throws where there never was one.
+  const Queue* queue_or_gone(Napi::Env env, uint32_t id);
+  DeviceOnReactor* on(const Queue& queue) {
+    return (*devices.find(queue.device))->on[queue.reactor].get();
+  }
   Operation& begin_operation();
   void end_operations();
   // tables.cc
@@ -96,7 +101,7 @@ struct Instance {
   void free_buffer(uint32_t id);
   void buffer_released(uint32_t id);
 
-  Napi::Env env;
+  const Napi::Env env;
   std::unique_ptr<Runtime> runtime;  // kept after stop(), so that its last events can be drained
   Registry<std::unique_ptr<Device>> devices{"device"};
   Registry<Listener> listeners{"listener"};

@@ -41,6 +41,12 @@ Instance& Instance::running(Napi::Env env) {
   return instance;
 }
 
+const Queue* Instance::queue_or_gone(Napi::Env environment, uint32_t id) {
+  const Queue* queue = queues.find(id);
+  if (!queue && !queues.known(id)) queues.get(environment, id);
+  return queue;
+}
+
 Napi::Value start(const Arguments& arguments) {
   const Napi::Env env = arguments.env();
   Instance& instance = Instance::of(env);

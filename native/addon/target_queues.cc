@@ -27,14 +27,13 @@ uint32_t take_connection(Instance& instance, Napi::Env env, uint64_t connection)
 // since its last event is on the way or was drained.
 template <typename Work>
 void with_target(Instance& instance, const Arguments& arguments, uint32_t id, Work work) {
-  const Queue* queue = instance.queues.find(id);
-  if (!queue && !instance.queues.known(id)) instance.queues.get(arguments.env(), id);
+  const Queue* queue = instance.queue_or_gone(arguments.env(), id);
   if (!queue) return;
   if (queue->host) {
     throw_error(arguments.env(), {EINVAL, std::string(arguments.function()) + ": queue " +
                                               std::to_string(id) + " belongs to an initiator"});
   }
-  DeviceOnReactor* on = (*instance.devices.find(queue->device))->on[queue->reactor].get();
+  DeviceOnReactor* on = instance.on(*queue);
   post(*on->reactor(), [on, work = std::move(work)]() mutable {
     if (nvmf::TargetEngine* engine = on->target_on_thread()) work(*engine);
   });
@@ -134,7 +133,7 @@ Napi::Value bind_queue(const Arguments& arguments) {
 
 Napi::Value complete(const Arguments& arguments) {
   const Napi::Env env = arguments.env();
-  Instance& instance = Instance::running(env);
+  Instance& instance = Instance::of(env);
   const uint32_t queue = arguments.at(0, "queue").u32();
   const uint32_t tag = arguments.at(1, "tag").u32();
   const uint64_t result = arguments.at(2, "result").u64();
@@ -154,15 +153,12 @@ Napi::Value abort_command(const Arguments& arguments) {
   Instance& instance = Instance::running(env);
   const uint32_t id = arguments.at(0, "queue").u32();
   const auto cid = static_cast<uint16_t>(arguments.at(1, "cid").u32(0, 65535));
-  const Queue* queue = instance.queues.find(id);
-  if (!queue && !instance.queues.known(id)) instance.queues.get(env, id);
+  const Queue* queue = instance.queue_or_gone(env, id);
   Operation& operation = instance.begin_operation();
   operation.pending = 1;
   // A queue that is gone has nothing to abort: any reactor can say so.
   ReactorSide& side = instance.side(queue ? queue->reactor : 0);
-  DeviceOnReactor* on = queue && !queue->host
-                            ? (*instance.devices.find(queue->device))->on[queue->reactor].get()
-                            : nullptr;
+  DeviceOnReactor* on = queue && !queue->host ? instance.on(*queue) : nullptr;
   post(*side.reactor, [&side, &operation, on, id, cid] {
     nvmf::TargetEngine* engine = on ? on->target_on_thread() : nullptr;
     const bool found = engine && engine->abort(id, cid);

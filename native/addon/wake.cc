@@ -34,9 +34,10 @@ void Wake::keep_alive(Napi::Env env, bool alive) {
 }
 
 void Wake::call(Napi::Env env, Napi::Function on_wake, Wake* wake, void*) {
+  // A call that was still queued at stop(): `wake` may be gone.
+  if (static_cast<napi_env>(env) == nullptr) return;
   // Before draining, so that an event pushed from now on asks for a wake of its own.
   wake->pending_.exchange(false);
-  if (static_cast<napi_env>(env) == nullptr || !wake->started_) return;
   on_wake.Call({});
 }
 
