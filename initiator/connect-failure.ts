@@ -4,6 +4,7 @@
  */
 import { NvmeStatusError } from '../native/common/errors.ts';
 import { ConnectCommand, ConnectData, ConnectInvalidResult } from '../native/wire/fabrics.ts';
+import type { StatusName } from '../native/wire/status.ts';
 import type { ConnectFailure } from '../native/index.ts';
 import { resultBytes } from './admin.ts';
 import { describeCmReject } from './cm-reject.ts';
@@ -118,6 +119,32 @@ function invalidParameter(error: NvmeStatusError, target: ConnectTarget): Connec
   );
 }
 
+type Refusal = (error: NvmeStatusError, target: ConnectTarget) => ConnectError;
+
+const REFUSALS: ReadonlyMap<StatusName, Refusal> = new Map<StatusName, Refusal>([
+  ['connectInvalid', invalidParameter],
+  [
+    'connectInvalidHost',
+    (cause, { nqn, hostNqn }) =>
+      new ConnectError(
+        'CONNECT_HOST_NOT_ALLOWED',
+        `the host ${hostNqn} is not allowed to connect to subsystem "${nqn}"; ` +
+          `add it to the target's list of hosts`,
+        { object: nqn, cause },
+      ),
+  ],
+  [
+    'connectBusy',
+    (cause, { nqn }) =>
+      new ConnectError(
+        'CONNECT_BUSY',
+        `subsystem "${nqn}" has no controller left; try again later`,
+        { object: nqn, cause },
+      ),
+  ],
+  ['authenticationRequired', (cause, target) => authenticationRequired(target, cause)],
+]);
+
 /** What became of a Fabrics Connect, or of another command on the way to a live controller. */
 export function connectRefused(error: unknown, target: ConnectTarget): unknown {
   const context = { object: target.nqn, cause: error };
@@ -136,27 +163,8 @@ export function connectRefused(error: unknown, target: ConnectTarget): unknown {
     );
   }
   if (!(error instanceof NvmeStatusError)) return error;
-  switch (error.status) {
-    case 'connectInvalid':
-      return invalidParameter(error, target);
-    case 'connectInvalidHost':
-      return new ConnectError(
-        'CONNECT_HOST_NOT_ALLOWED',
-        `the host ${target.hostNqn} is not allowed to connect to subsystem "${target.nqn}"; ` +
-          `add it to the target's list of hosts`,
-        context,
-      );
-    case 'connectBusy':
-      return new ConnectError(
-        'CONNECT_BUSY',
-        `subsystem "${target.nqn}" has no controller left; try again later`,
-        context,
-      );
-    case 'authenticationRequired':
-      return authenticationRequired(target, error);
-    default:
-      return error;
-  }
+  const refusal = error.status === undefined ? undefined : REFUSALS.get(error.status);
+  return refusal ? refusal(error, target) : error;
 }
 
 export function authenticationRequired(target: ConnectTarget, cause?: unknown): ConnectError {

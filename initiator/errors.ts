@@ -43,6 +43,7 @@ export type ConnectReason =
 export class ConnectError extends NvmeofError {
   override readonly name = 'ConnectError';
   declare readonly code: ConnectReason;
+  // eslint-disable-next-line @typescript-eslint/no-useless-constructor -- it narrows the type of the code
   constructor(reason: ConnectReason, message: string, context?: ErrorContext) {
     super(reason, message, context);
   }

@@ -18,7 +18,7 @@ export interface Expected {
 interface Rule {
   readonly field: string;
   /** Why it cannot be used; undefined when it can. */
-  problem(data: IdentifyController, expected: Expected): string | undefined;
+  readonly problem: (data: IdentifyController, expected: Expected) => string | undefined;
 }
 
 const RULES: readonly Rule[] = [
