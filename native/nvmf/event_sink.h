@@ -9,8 +9,7 @@
 namespace nvmeof::nvmf {
 
 enum class EventKind : uint16_t {
-  ConnectRequest =
-      1,  // id listener, value connection; first: private data; second: EventAddresses
+  ConnectRequest = 1,  // id listener, value connection; first: private data; second: EventAddresses
   QueueEstablished =
       2,  // id queue, code responder_resources | initiator_depth << 8; first: private data
   ConnectFailed =
