@@ -15,6 +15,8 @@ namespace {
 
 constexpr uint64_t kUnit = 4096;   // what one stripe lock covers at a time; a block is never larger
 constexpr size_t kStripes = 1024;  // power of two
+constexpr uint64_t kArea = 2u << 20;  // a huge page
+constexpr uint64_t kPopulateMax = 1ull << 30;
 constexpr uint64_t kGrowth = 1ull << 36;  // address space kept free behind the data for resize()
 
 // A single block is atomic (NVM Command Set 1.0, AWUN/AWUPF 0), also between reactors that copy it
@@ -54,9 +56,14 @@ void each_unit(uint64_t offset, uint64_t length, Step step) {
 
 class MemoryBacking final : public Backing {
  public:
-  MemoryBacking(uint8_t* base, uint64_t reserved, const Options& options)
-      : base_(base), reserved_(reserved), options_(options), size_(options.size) {}
-  ~MemoryBacking() override { munmap(base_, reserved_); }
+  MemoryBacking(void* mapped, uint64_t mapped_bytes, uint8_t* base, const Options& options)
+      : mapped_(mapped),
+        mapped_bytes_(mapped_bytes),
+        base_(base),
+        reserved_(mapped_bytes - kArea),
+        options_(options),
+        size_(options.size) {}
+  ~MemoryBacking() override { munmap(mapped_, mapped_bytes_); }
 
   Kind kind() const override { return Kind::Memory; }
   uint64_t size() const override { return size_.load(std::memory_order_acquire); }
@@ -131,8 +138,7 @@ class MemoryBacking final : public Backing {
   }
 
   void zero(uint64_t offset, uint64_t length) {
-    // Whole 2 MiB areas go back to the kernel; the rest is cleared in place.
-    constexpr uint64_t kArea = 2u << 20;
+    // Whole huge pages go back to the kernel; the rest is cleared in place.
     const uint64_t first = (offset + kArea - 1) / kArea * kArea,
                    last = (offset + length) / kArea * kArea;
     if (first < last && madvise(base_ + first, last - first, MADV_DONTNEED) == 0) {
@@ -149,8 +155,10 @@ class MemoryBacking final : public Backing {
     });
   }
 
-  uint8_t* base_;
-  uint64_t reserved_;
+  void* mapped_;
+  uint64_t mapped_bytes_;
+  uint8_t* base_;      // aligned to a huge page
+  uint64_t reserved_;  // bytes from base_
   Options options_;
   std::atomic<uint64_t> size_;
   Stripes stripes_;
@@ -220,18 +228,22 @@ class NullBacking final : public Backing {
 }  // namespace
 
 Result<std::unique_ptr<Backing>> open_memory(const Options& options) {
-  if (options.size > UINT64_MAX - kGrowth)
+  if (options.size > UINT64_MAX - kGrowth - kArea)
     return Error{EINVAL, "memory: size " + std::to_string(options.size) + " is too large"};
-  // Reserved, not committed: pages come at first touch.
   const uint64_t reserved = options.size + kGrowth;
-  void* base = mmap(nullptr, reserved, PROT_READ | PROT_WRITE,
-                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (base == MAP_FAILED)
+  void* mapped = mmap(nullptr, reserved + kArea, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (mapped == MAP_FAILED)
     return Error{errno, "memory: cannot reserve " + size_text(options.size) +
                             " of address space: " + errno_text(errno)};
+  // Huge pages only lie at multiples of their size.
+  uint8_t* base = static_cast<uint8_t*>(mapped);
+  base += -reinterpret_cast<uintptr_t>(base) & (kArea - 1);
   madvise(base, options.size, MADV_HUGEPAGE);
-  return std::unique_ptr<Backing>(
-      new MemoryBacking(static_cast<uint8_t*>(base), reserved, options));
+  // Pages of small namespaces are taken now, so that no host waits for a page fault; a large one
+  // grows as it is used.
+  if (options.size <= kPopulateMax) madvise(base, options.size, MADV_POPULATE_WRITE);
+  return std::unique_ptr<Backing>(new MemoryBacking(mapped, reserved + kArea, base, options));
 }
 
 Result<std::unique_ptr<Backing>> open_null(const Options& options) {

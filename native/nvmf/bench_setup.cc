@@ -116,6 +116,7 @@ Result<std::unique_ptr<BenchArena>> BenchArena::map(size_t bytes) {
   if (base == MAP_FAILED) {
     return Error{ENOMEM, "bench: no memory for buffers of " + std::to_string(bytes) + " bytes"};
   }
+  madvise(base, bytes, MADV_HUGEPAGE);  // a wish; small pages work too
   return std::unique_ptr<BenchArena>(new BenchArena(static_cast<uint8_t*>(base), bytes));
 }
 
