@@ -165,10 +165,10 @@ export class RocePeer {
     req.writeBigUInt64BE(0x0000000001060000n | BigInt(port), 8);
     req.writeUInt32BE(0x02000000, 16);
     req.writeUInt32BE(this.#localId, 20);
-    req.writeUInt32BE((this.qpn << 8) | 16, 32);
+    req.writeUInt32BE(((this.qpn << 8) | 16) >>> 0, 32);
     req.writeUInt32BE(initiatorDepth, 36);
     req.writeUInt32BE(0xa0 | 1, 40);
-    req.writeUInt32BE((this.txPsn << 8) | 0xa7, 44);
+    req.writeUInt32BE(((this.txPsn << 8) | 0xa7) >>> 0, 44);
     req.writeUInt16BE(0xffff, 48);
     req.writeUInt16BE(0x37f0, 50);
     req.writeUInt32BE(0xffffffff, 52);
@@ -219,7 +219,7 @@ export class RocePeer {
     const mad = this.#mad(0x15);
     mad.writeUInt32BE(this.#localId, 24);
     mad.writeUInt32BE(this.#remoteId, 28);
-    mad.writeUInt32BE(this.peerQpn << 8, 32);
+    mad.writeUInt32BE((this.peerQpn << 8) >>> 0, 32);
     this.#sendMad(mad);
     await this.#cm.take('DREP', (m) => m.attribute === 0x16);
   }
