@@ -1,0 +1,50 @@
+/**
+ * The leak run in a process of its own, so that nothing but the rounds moves its memory: a target and an initiator
+ * connect, write, read and disconnect again and again. Writes what was alive, open and resident after the first rounds and
+ * after all of them to stdout.
+ *   leak-worker.ts ADDRESS ROUNDS
+ */
+import { readdirSync } from 'node:fs';
+import { connect } from '../../initiator/index.ts';
+import { acquireRuntime } from '../../native/shared-runtime.ts';
+import { Target } from '../../target/index.ts';
+
+const [address = '', rounds] = process.argv.slice(2);
+const NQN = 'nqn.2026-11.io.nvmeof:leaks';
+const WARM_UP_ROUNDS = 100;
+
+const lease = acquireRuntime();
+const target = await Target.start({
+  ports: [{ address }],
+  subsystems: [{ nqn: NQN, namespaces: [{ memory: '16MiB' }] }],
+});
+
+async function run(count: number): Promise<void> {
+  for (let i = 0; i < count; i++) {
+    const controller = await connect({ address, nqn: NQN, keepAliveMs: 0 });
+    const namespace = controller.namespace(1);
+    await namespace.write(i % 100, Buffer.alloc(512, i));
+    const back = await namespace.read(i % 100, 1);
+    if (back[0] !== (i & 255)) throw new Error(`round ${i}: wrong data`);
+    await controller.disconnect();
+  }
+}
+
+function look(): unknown {
+  global.gc?.();
+  global.gc?.();
+  return {
+    live: Object.fromEntries(
+      Object.entries(lease.runtime.door.counters()).filter(([name]) => name.startsWith('live.')),
+    ),
+    descriptors: readdirSync('/proc/self/fd').length,
+    residentBytes: process.memoryUsage().rss,
+  };
+}
+
+await run(WARM_UP_ROUNDS);
+const before = look();
+await run(Number(rounds));
+process.stdout.write(JSON.stringify({ before, after: look() }));
+await target.close();
+lease.release();
