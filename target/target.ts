@@ -13,6 +13,7 @@ import { NvmeofError, messageOf } from '../native/common/errors.ts';
 import { Serial } from '../native/common/serial.ts';
 import { parseSize } from '../native/common/size.ts';
 import { DISCOVERY_NQN } from '../native/wire/fabrics.ts';
+import { captureFile } from './capture-file.ts';
 import {
   IN_CAPSULE_BYTES_DEFAULT,
   check,
@@ -69,6 +70,8 @@ export class Target extends EventEmitter<TargetEvents> {
   readonly #ownLease: boolean;
   /** What the receive buffers of every device are sized for: the largest of the ports at the start. */
   readonly #inCapsuleBytesMax: number;
+  /** Of the ports at the start, in canonical form. */
+  readonly #firstAddresses: ReadonlySet<string>;
   readonly #lease: RuntimeLease;
   readonly #context: Context;
   readonly #placement: Placement;
@@ -102,6 +105,9 @@ export class Target extends EventEmitter<TargetEvents> {
     this.#inCapsuleBytesMax = Math.max(
       IN_CAPSULE_BYTES_DEFAULT,
       ...config.ports.map(({ inCapsuleBytes }) => inCapsuleBytes),
+    );
+    this.#firstAddresses = new Set(
+      config.ports.map(({ address }) => formatAddress(parseAddress(address))),
     );
     this.#ownLease = services.runtime === undefined;
     this.#lease = lease;
@@ -211,14 +217,20 @@ export class Target extends EventEmitter<TargetEvents> {
   #openDevice(address: string): DeviceLease {
     const canonical = formatAddress(parseAddress(address));
     const { provider, mtu, pcap } = this.#config;
+    const pcapPath =
+      pcap === undefined ? undefined : captureFile(pcap, canonical, this.#firstAddresses);
     try {
-      return this.#lease.openDevice({
+      const device = this.#lease.openDevice({
         provider,
         address: canonical,
         pathMtu: mtu ?? 0,
         inCapsuleBytesMax: this.#inCapsuleBytesMax,
-        ...(pcap === undefined ? {} : { pcapPath: pcap }),
+        ...(pcapPath === undefined ? {} : { pcapPath }),
       });
+      if (pcapPath !== undefined && !device.shared) {
+        this.#context.log.info({ address: canonical, file: pcapPath }, 'capturing packets');
+      }
+      return device;
     } catch (error) {
       throw new NvmeofError('DEVICE_OPEN', `cannot open ${canonical}: ${messageOf(error)}`, {
         object: canonical,

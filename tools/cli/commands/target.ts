@@ -231,7 +231,10 @@ export const targetCommand: SubCommand = {
         new Option('--provider <name>', 'RDMA provider').choices(['auto', 'soft', 'verbs']),
       )
       .option('--mtu <bytes>', 'path MTU: 256, 512, 1024, 2048 or 4096', wholeNumber(256, 4096))
-      .option('--pcap <file>', 'write every packet to a file for Wireshark')
+      .option(
+        '--pcap <file>',
+        'write every packet to a file for Wireshark; with several addresses one file each',
+      )
       .addOption(new Option('--log <level>', 'log level').choices([...LOG_LEVELS]).default('info'))
       .option('--json', 'log and print JSON even on a terminal')
       .action((flags: TargetFlags) => runTarget(context, flags));
