@@ -167,11 +167,79 @@ TEST(local_invalidate_ends_a_key_after_what_was_posted_before) {
   REQUIRE(done.size() == 2);
   CHECK(done[0].opcode == Opcode::RdmaWrite && done[1].opcode == Opcode::LocalInvalidate);
   CHECK(done[1].status == Status::Success);
-  CHECK(p.post(end));  // twice is an error of ours
+}
+
+TEST(local_invalidate_of_a_key_that_the_peer_ended_first_succeeds) {
+  Pair p;
+  auto window = std::move(p.a.pd->allocate_window().value());
+  SendWorkRequest bind{};
+  bind.opcode = Opcode::BindMemoryWindow;
+  bind.bind = {window.get(), p.a.region.get(), p.a.at(0), 4096, window->next_rkey(), kRemoteRead};
+  const uint32_t rkey = bind.bind.rkey;
+  CHECK(p.post(bind));
   p.settle();
-  done = p.a.poll();
-  REQUIRE(done.size() == 1);
-  CHECK(done[0].status == Status::LocalQpOperationError && p.qa->state() == State::Err);
+  // The peer's SEND with Invalidate arrives while the local one waits behind an RDMA WRITE.
+  const Sge own{p.a.at(0), 64, p.a.region->lkey()};
+  const ReceiveWorkRequest receive{1, 1, &own};
+  CHECK(p.qa->post_receive({&receive, 1}));
+  const Sge source = p.a.sge(0, 3000), capsule = p.b.sge(0, 16);
+  SendWorkRequest end{};
+  end.opcode = Opcode::LocalInvalidate;
+  end.flags = kSignaled;
+  end.imm_or_rkey = rkey;
+  SendWorkRequest send{};
+  send.opcode = Opcode::SendWithInvalidate;
+  send.flags = kSignaled;
+  send.num_sge = 1;
+  send.sg_list = &capsule;
+  send.imm_or_rkey = rkey;
+  CHECK(p.post(p.request(Opcode::RdmaWrite, &source, 1, 0)));
+  CHECK(p.qb->post_send({&send, 1}));
+  CHECK(p.post(end));
+  p.settle();
+  auto done = p.a.poll();
+  REQUIRE(done.size() == 3);
+  for (const auto& wc : done) CHECK(wc.status == Status::Success);
+  CHECK(done[0].receive && done[0].flags == kWithInvalidate);
+  CHECK(done[2].opcode == Opcode::LocalInvalidate);
+  CHECK(p.qa->state() == State::Rts);
+}
+
+TEST(local_invalidate_of_a_key_that_never_was_the_queue_pairs_fails) {
+  enum Wrong { NeverBound, Region, OtherQueuePair, FreedWindow, WindowBefore };
+  for (const Wrong wrong : {NeverBound, Region, OtherQueuePair, FreedWindow, WindowBefore}) {
+    Pair p;
+    const auto other = p.a.make_qp();
+    auto window = std::move(p.a.pd->allocate_window().value());
+    uint32_t rkey = window->next_rkey();
+    soft::KeyTable& keys = p.a.transport.keys();
+    const auto& region = static_cast<const soft::SoftMemoryRegion&>(*p.a.region);
+    const auto bind_and_end = [&](uint32_t qpn) {
+      const uint32_t bound = window->next_rkey(), domain = p.qa->domain();
+      auto& soft_window = static_cast<soft::SoftMemoryWindow&>(*window);
+      CHECK(keys.bind(soft_window, region, domain, qpn, p.a.at(0), 64, bound, kRemoteRead) ==
+            soft::KeyFault::None);
+      CHECK(keys.invalidate(bound, domain, qpn) == soft::KeyFault::None);
+    };
+    if (wrong == Region) rkey = p.a.region->rkey();
+    if (wrong == OtherQueuePair) bind_and_end(other->number());
+    if (wrong == FreedWindow || wrong == WindowBefore) bind_and_end(p.qa->number());
+    if (wrong == FreedWindow) window.reset();
+    if (wrong == WindowBefore) {  // the slot has another owner
+      window.reset();
+      window = std::move(p.a.pd->allocate_window().value());
+    }
+    SendWorkRequest end{};
+    end.opcode = Opcode::LocalInvalidate;
+    end.flags = kSignaled;
+    end.imm_or_rkey = rkey;
+    CHECK(p.post(end));
+    p.settle();
+    const auto done = p.a.poll();
+    REQUIRE(done.size() == 1);
+    CHECK(done[0].status == Status::LocalQpOperationError);
+    CHECK(p.qa->state() == State::Err);
+  }
 }
 
 TEST(inline_data_may_change_after_the_post) {

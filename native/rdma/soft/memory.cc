@@ -20,6 +20,7 @@ struct alignas(64) KeyTable::Slot {
   std::atomic<uint32_t> qpn{0};                    // windows: the queue pair
   std::atomic<uint32_t> parent{0}, parent_key{0};  // windows: the region's slot and key
   std::atomic<uint32_t> generation{0}, next_key{0};
+  std::atomic<uint32_t> ended_key{0};  // windows: what the last invalidation ended, of `qpn`
   std::atomic<uint8_t> access{0};
   std::atomic<Kind> kind{Kind::Free};
 };
@@ -239,7 +240,19 @@ KeyFault KeyTable::invalidate(uint32_t rkey, uint32_t domain, uint32_t qpn) {
   if (slot->domain.load(std::memory_order_relaxed) != domain) return KeyFault::WrongDomain;
   if (slot->qpn.load(std::memory_order_relaxed) != qpn) return KeyFault::WrongQueuePair;
   slot->key.store(0, std::memory_order_release);
+  slot->ended_key.store(rkey, std::memory_order_relaxed);
   return KeyFault::None;
+}
+
+KeyFault KeyTable::invalidate_own(uint32_t rkey, uint32_t domain, uint32_t qpn) {
+  const KeyFault fault = invalidate(rkey, domain, qpn);
+  if (fault != KeyFault::UnknownKey || rkey == 0) return fault;
+  const Slot& slot = slots_[decrypt(rkey) & (kSlots - 1)];
+  const bool own = slot.kind.load(std::memory_order_acquire) == Kind::Window &&
+                   slot.ended_key.load(std::memory_order_relaxed) == rkey &&
+                   slot.domain.load(std::memory_order_relaxed) == domain &&
+                   slot.qpn.load(std::memory_order_relaxed) == qpn;
+  return own ? KeyFault::None : fault;
 }
 
 // ---- Readers
@@ -324,6 +337,7 @@ Result<std::unique_ptr<MemoryWindow>> SoftProtectionDomain::allocate_window() {
   if (!taken) return taken.error();
   KeyTable::Slot& slot = table_->slots_[*taken];
   slot.domain.store(id_, std::memory_order_release);
+  slot.ended_key.store(0, std::memory_order_relaxed);
   slot.next_key.store(table_->advance(*taken), std::memory_order_relaxed);
   return std::unique_ptr<MemoryWindow>(std::make_unique<SoftMemoryWindow>(table_, *taken));
 }

@@ -67,8 +67,11 @@ class KeyTable : public std::enable_shared_from_this<KeyTable> {
   // nothing changed.
   KeyFault bind(SoftMemoryWindow& window, const SoftMemoryRegion& region, uint32_t domain,
                 uint32_t qpn, uint64_t address, uint64_t length, uint32_t rkey, uint8_t access);
-  // Ends the rkey of a window bound to `qpn`: LocalInvalidate and SEND with invalidate of the peer.
+  // Ends the rkey of a window bound to `qpn`: SEND with invalidate of the peer.
   KeyFault invalidate(uint32_t rkey, uint32_t domain, uint32_t qpn);
+  // LocalInvalidate: no fault either when the peer ended the same binding first, as it may at any
+  // time while the owner's request waits its turn.
+  KeyFault invalidate_own(uint32_t rkey, uint32_t domain, uint32_t qpn);
 
   // ---- Readers on other threads than the one that ends regions: one Reader a thread.
   class Section;

@@ -200,7 +200,7 @@ Requester::Step Requester::step_local(SendEntry& entry) {
   if (!entry.executed) {
     KeyTable& keys = qp_.transport().keys();
     if (entry.opcode == Opcode::LocalInvalidate) {
-      if (keys.invalidate(entry.imm_or_rkey, qp_.domain(), qp_.number()) != KeyFault::None)
+      if (keys.invalidate_own(entry.imm_or_rkey, qp_.domain(), qp_.number()) != KeyFault::None)
         return fail_entry(entry, Status::LocalQpOperationError);
     } else if (keys.bind(static_cast<SoftMemoryWindow&>(*entry.window),
                          static_cast<SoftMemoryRegion&>(*entry.region), qp_.domain(), qp_.number(),
