@@ -50,7 +50,6 @@ class SendQueue {
 
   uint32_t count() const { return tail - head; }
   uint32_t room() const { return depth_ > count() ? depth_ - count() : 0; }
-  bool room_for_probe() const { return count() <= mask_; }
   uint32_t max_sge() const { return max_sge_; }
   uint32_t max_inline() const { return max_inline_; }
   SendEntry& at(uint32_t index) { return entries_[index & mask_]; }
