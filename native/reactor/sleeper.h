@@ -1,7 +1,12 @@
-// Where a reactor sleeps: an epoll set with an eventfd in it, waited on with a deadline in
-// nanoseconds. wake() may come from any thread, the rest belongs to the reactor's thread. When to
-// sleep, and how no wake-up is lost, is reactor.cc's business.
+// Where a reactor sleeps: ppoll over its descriptors and an eventfd, with a deadline in
+// nanoseconds. Not epoll: a descriptor in an epoll set runs a callback under a lock for every
+// packet that arrives or leaves, also while the reactor spins and asks nobody. Descriptors beyond
+// the first sixty-four do go into an epoll set, so that a sleep does not walk a thousand of them.
+// wake() may come from any thread, the rest belongs to the reactor's thread. When to sleep, and how
+// no wake-up is lost, is reactor.cc's business.
 #pragma once
+#include <poll.h>
+
 #include "reactor/reactor.h"
 #include "reactor/result.h"
 
@@ -22,11 +27,15 @@ class Sleeper {
   void wake();  // any thread
 
  private:
-  int wait(TimeNs timeout, bool forever);
+  static constexpr nfds_t kPolled = 64;
+  static constexpr nfds_t kWake = 0, kEpoll = 1, kFirst = 2;  // places in polled_
 
-  int epoll_fd_ = -1;
+  bool add_to_epoll(int fd);
+
+  pollfd polled_[kFirst + kPolled];
+  nfds_t polled_count_ = kFirst;
   int wake_fd_ = -1;
-  bool no_pwait2_ = false;  // kernel before 5.11, or forbidden by seccomp: milliseconds then
+  int epoll_fd_ = -1;  // of the descriptors beyond kPolled; -1: none were
 };
 
 }  // namespace nvmeof::reactor

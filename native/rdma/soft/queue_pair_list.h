@@ -10,7 +10,6 @@ class QueuePairList {
   explicit QueuePairList(Member member) : member_(member) {}
 
   bool empty() const { return head_ == nullptr; }
-  bool single() const { return head_ != nullptr && head_ == tail_; }
 
   void push(QueuePair& qp) {
     QueuePair::Link& link = qp.*member_;

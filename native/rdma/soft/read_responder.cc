@@ -74,26 +74,23 @@ void Responder::answer(Read& read, uint64_t first, uint64_t address, uint32_t le
   qp_.transport().schedule(qp_);
 }
 
-uint32_t Responder::run(TxBatch& batch, uint32_t budget, bool alone) {
+uint32_t Responder::run(TxBatch& batch, uint32_t budget) {
   uint32_t packets = 0;
   if (active_reads_ == 0) return 0;
   // Oldest first: answers leave in PSN order.
   const uint64_t known = std::min<uint64_t>(reads_accepted_, max_reads_);
   for (uint64_t n = reads_accepted_ - known; n != reads_accepted_ && active_reads_ != 0; n++) {
     Read& read = reads_[n % max_reads_];
-    const TxShape shape = alone && active_reads_ == 1 && read.answer_length <= qp_.mtu()
-                              ? TxShape::Plain
-                              : TxShape::Train;
     while (read.answering) {
       if (packets == budget) return packets;
-      if (!emit_response(read, batch, shape)) break;
+      if (!emit_response(read, batch)) break;
       packets++;
     }
   }
   return packets;
 }
 
-bool Responder::emit_response(Read& read, TxBatch& batch, TxShape shape) {
+bool Responder::emit_response(Read& read, TxBatch& batch) {
   const uint32_t mtu = qp_.mtu();
   const uint64_t offset = (read.next - read.answer_first) * mtu;
   const auto bytes = static_cast<uint32_t>(std::min<uint64_t>(mtu, read.answer_length - offset));
@@ -101,27 +98,23 @@ bool Responder::emit_response(Read& read, TxBatch& batch, TxShape shape) {
       read.rkey, qp_.domain(), qp_.number(), read.answer_address + offset, bytes, kRemoteRead);
   const uint64_t sequence = read.next;
   const bool first = sequence == read.answer_first, last = sequence + 1 == read.answer_end;
+  if (!from && !read.repeated) {
+    fail(NakCode::RemoteAccessError, "the key of an RDMA READ ended under it", Status::FlushError);
+    return false;
+  }
   if (!from || last) {
     read.answering = false;
     active_reads_--;
   }
-  if (!from) {
-    if (read.repeated) {  // a late duplicate of a READ whose key has done its work
-      qp_.transport().count().duplicates_dropped++;
-      return false;
-    }
-    for (Read& later : reads_) later.answering = false;
-    active_reads_ = 0;
-    if (qp_.state() != State::Err)
-      fail_at(sequence, NakCode::RemoteAccessError, "the key of an RDMA READ ended under it",
-              Status::FlushError);
+  if (!from) {  // a late duplicate of a READ whose key has done its work
+    qp_.transport().count().duplicates_dropped++;
     return false;
   }
 
   const OpcodeRow& row =
       row_of(first ? (last ? PacketOpcode::ReadResponseOnly : PacketOpcode::ReadResponseFirst)
                    : (last ? PacketOpcode::ReadResponseLast : PacketOpcode::ReadResponseMiddle));
-  const TxSlot slot = batch.reserve(*qp_.flow(), packet_bytes(row, bytes), shape);
+  const TxSlot slot = batch.reserve(*qp_.flow(), packet_bytes(row, bytes));
   const auto pad = static_cast<uint8_t>(pad_bytes(bytes));
   write_bth(slot.bytes, row, {qp_.destination_qpn(), wire_psn(sequence), pad, false, false});
   if (row.aeth != 0) write_aeth(slot.bytes + row.aeth, kSyndromeAck, read.msn);
@@ -133,7 +126,7 @@ bool Responder::emit_response(Read& read, TxBatch& batch, TxShape shape) {
   return true;
 }
 
-void Responder::emit_reply(TxBatch& batch, bool alone) {
+void Responder::emit_reply(TxBatch& batch) {
   TransportCounters& count = qp_.transport().count();
   // One acknowledgement for everything that has come in order.
   const uint64_t sequence = reply_ == Reply::Ack ? expected_ - 1 : reply_sequence_;
@@ -143,8 +136,7 @@ void Responder::emit_reply(TxBatch& batch, bool alone) {
                               : count.naks_sent)++;
   reply_ = Reply::None;
   const OpcodeRow& row = row_of(PacketOpcode::Acknowledge);
-  const TxSlot slot =
-      batch.reserve(*qp_.flow(), packet_bytes(row, 0), alone ? TxShape::Plain : TxShape::Train);
+  const TxSlot slot = batch.reserve(*qp_.flow(), packet_bytes(row, 0));
   write_bth(slot.bytes, row, {qp_.destination_qpn(), wire_psn(sequence), 0, false, false});
   write_aeth(slot.bytes + row.aeth, reply_syndrome_, msn_);
   batch.commit(slot);

@@ -155,12 +155,7 @@ bool Requester::probe() {
 
 // ---- Sending
 
-uint32_t Requester::run(TxBatch& batch, uint32_t budget, bool alone, TimeNs now) {
-  // Nearly idle: a datagram of its own is cheaper for the receiver than a train of one or two.
-  shape_ = alone && queue_.tail - queue_.cursor <= 2 && queue_.tail != queue_.cursor &&
-                   queue_.at(queue_.cursor).length <= qp_.mtu()
-               ? TxShape::Plain
-               : TxShape::Train;
+uint32_t Requester::run(TxBatch& batch, uint32_t budget, TimeNs now) {
   uint32_t packets = 0;
   while (packets < budget) {
     const Step done = step(batch, now);
@@ -249,7 +244,7 @@ Requester::Step Requester::step_message(SendEntry& entry, TxBatch& batch, TimeNs
   const bool ask = wants_ack(entry, last);
   const bool solicited =
       last && (entry.flags & kSolicited) != 0 && entry.opcode != Opcode::RdmaWrite;
-  const TxSlot slot = batch.reserve(*qp_.flow(), packet_bytes(row, bytes), shape_);
+  const TxSlot slot = batch.reserve(*qp_.flow(), packet_bytes(row, bytes));
   uint8_t* const p = slot.bytes;
   const auto pad = static_cast<uint8_t>(pad_bytes(bytes));
   write_bth(p, row, {qp_.destination_qpn(), wire_psn(nxt_), pad, solicited, ask});
@@ -289,7 +284,7 @@ Requester::Step Requester::step_read(SendEntry& entry, TxBatch& batch, TimeNs no
   if (!qp_.transport().take_read_window(qp_, bytes)) return Step::Blocked;
 
   const OpcodeRow& row = row_of(PacketOpcode::ReadRequest);
-  const TxSlot slot = batch.reserve(*qp_.flow(), packet_bytes(row, 0), shape_);
+  const TxSlot slot = batch.reserve(*qp_.flow(), packet_bytes(row, 0));
   write_bth(slot.bytes, row, {qp_.destination_qpn(), wire_psn(nxt_), 0, false, true});
   write_reth(slot.bytes + row.reth, entry.remote_address + offset, entry.rkey, bytes);
   batch.commit(slot);

@@ -37,8 +37,8 @@ class Requester {
 
   // ---- requester.cc: packets out
   // Builds at most `budget` packets; returns how many. Fewer than `budget`: it is stuck until
-  // something is posted, arrives or falls due. `alone`: no other queue pair has work.
-  uint32_t run(TxBatch& batch, uint32_t budget, bool alone, TimeNs now);
+  // something is posted, arrives or falls due.
+  uint32_t run(TxBatch& batch, uint32_t budget, TimeNs now);
 
   // ---- completer.cc: answers in
   void on_acknowledge(const Packet& packet, TimeNs now);
@@ -104,7 +104,6 @@ class Requester {
   uint8_t retry_count_ = 0, retries_left_ = 0;
   uint8_t rnr_retry_ = 0, rnr_left_ = 0;
   bool slow_start_ = true;  // no loss so far: the window doubles per round trip
-  TxShape shape_ = TxShape::Train;
 };
 
 }  // namespace nvmeof::rdma::soft

@@ -238,26 +238,28 @@ void Responder::not_ready() {
   owe(Reply::Nak, syndrome_rnr(rnr_timer_), expected_);
 }
 
+// The last word of this queue pair is a NAK. READ responses that are still owed never leave:
+// whoever has polled the flushed completions may do with the memory what he likes. The NAK then
+// stands for the first of them, or the peer would take it for a sign of loss and ask again.
 void Responder::fail(NakCode code, const char* reason, Status receive_status) {
-  fail_at(expected_, code, reason, receive_status);
-}
-
-// The last word of this queue pair. READ responses owed for earlier requests leave before it.
-void Responder::fail_at(uint64_t sequence, NakCode code, const char* reason,
-                        Status receive_status) {
+  const uint64_t sequence = first_owed();
   qp_.transport().count().remote_errors++;
-  failing_ = true;
   qp_.enter_error(reason, Status::FlushError, receive_status);
-  failing_ = false;
   owe(Reply::FatalNak, syndrome_nak(code), sequence);
 }
 
+// The sequence of the READ response that leaves next; without any, that of the next request.
+uint64_t Responder::first_owed() const {
+  uint64_t first = expected_;
+  for (const Read& read : reads_)
+    if (read.answering) first = std::min(first, read.next);
+  return first;
+}
+
 void Responder::flush(Status status) {
-  if (!failing_) {
-    reply_ = Reply::None;
-    active_reads_ = 0;
-    for (Read& read : reads_) read.answering = false;
-  }
+  reply_ = Reply::None;
+  active_reads_ = 0;
+  for (Read& read : reads_) read.answering = false;
   message_ = Message::None;
   received_ = 0;
   if (have_receive_) complete_receive(status, nullptr, 0);

@@ -6,7 +6,8 @@
 // key. Nothing is written before all of it held for the packet.
 //
 // READ responses are built from memory when they leave, a repeated one again: a region must not
-// change under a READ of the peer's (nor between it and its repetition).
+// change under a READ of the peer's (nor between it and its repetition). In ERR none leaves any
+// more; all that does is the NAK that says why.
 #pragma once
 #include <vector>
 
@@ -30,11 +31,11 @@ class Responder {
 
   void on_request(const Packet& packet);
   // READ responses that are owed; at most `budget` packets. Fewer: no more are owed.
-  uint32_t run(TxBatch& batch, uint32_t budget, bool alone);
+  uint32_t run(TxBatch& batch, uint32_t budget);
   // The acknowledgement or NAK that is owed; never before the READ responses that precede it.
   bool owes_reply() const { return reply_ != Reply::None && active_reads_ == 0; }
-  void emit_reply(TxBatch& batch, bool alone);
-  // All receives complete with FlushError, the one in progress with `status`.
+  void emit_reply(TxBatch& batch);
+  // All receives complete with FlushError, the one in progress with `status`. Nothing is owed.
   void flush(Status status);
   void flush_receives();  // those that wait; of a shared queue none
 
@@ -75,9 +76,9 @@ class Responder {
   void owe(Reply reply, uint8_t syndrome, uint64_t sequence);
   void not_ready();
   void fail(NakCode code, const char* reason, Status receive_status);
-  void fail_at(uint64_t sequence, NakCode code, const char* reason, Status receive_status);
+  uint64_t first_owed() const;
   void answer(Read& read, uint64_t first, uint64_t address, uint32_t length, bool repeated);
-  bool emit_response(Read& read, TxBatch& batch, TxShape shape);
+  bool emit_response(Read& read, TxBatch& batch);
 
   QueuePair& qp_;
   ReceiveRing queue_;  // not used with a shared receive queue
@@ -89,7 +90,6 @@ class Responder {
   uint64_t reply_sequence_ = 0;
   bool quiet_ =
       false;  // a NAK is out: nothing is said of later packets until the missing one comes
-  bool failing_ = false;  // flush() keeps what must still leave before the last NAK
   uint8_t rnr_timer_ = kShortRnrTimer;
 
   Message message_ = Message::None;

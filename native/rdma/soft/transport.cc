@@ -264,15 +264,13 @@ uint32_t Transport::transmit(TimeNs now) {
   uint32_t packets = 0;
   QueuePair* replies = nullptr;
   QueuePair** replies_end = &replies;
-  const bool alone = running_.single();
   while (packets < config_.transmit_packets) {
     QueuePair* const qp = running_.pop();
     if (qp == nullptr) break;
     const uint32_t budget = std::min(config_.burst_packets, config_.transmit_packets - packets);
     // Neither half starves the other.
-    const uint32_t answers = qp->responder_.run(batch_, budget / 2 + 1, alone);
-    const uint32_t sends =
-        qp->requester_.run(batch_, budget > answers ? budget - answers : 1, alone, now);
+    const uint32_t answers = qp->responder_.run(batch_, budget / 2 + 1);
+    const uint32_t sends = qp->requester_.run(batch_, budget > answers ? budget - answers : 1, now);
     packets += answers + sends;
     if (answers + sends >= budget || answers > budget / 2) running_.push(*qp);
     if (qp->responder_.owes_reply() && !qp->replying_) {
@@ -287,7 +285,7 @@ uint32_t Transport::transmit(TimeNs now) {
     qp->reply_next_ = nullptr;
     qp->replying_ = false;
     if (qp->responder_.owes_reply()) {
-      qp->responder_.emit_reply(batch_, alone);
+      qp->responder_.emit_reply(batch_);
       packets++;
     }
     qp = next;
