@@ -28,6 +28,7 @@ import type { Context } from './context.ts';
 import { Controller } from './controller.ts';
 import { checkFraming, checkSgl } from './execute.ts';
 import { DISCOVERY_KEEP_ALIVE_MS } from './keep-alive.ts';
+import { queueFields } from './log.ts';
 import { fail, isFailure, reply } from './outcome.ts';
 import type { Failure, Reply } from './outcome.ts';
 import type { TargetQueue } from './queue.ts';
@@ -189,7 +190,7 @@ function connectAdmin(context: Context, queue: TargetQueue, parsed: Parsed): Rep
   subsystem.attach(controller);
   queue.controller = controller;
   queue.move('admin');
-  context.log.info(controller.summary, 'controller created');
+  context.log.info(controller.summary, 'host connected');
   context.emit('controllerCreated', controller.summary);
   return success(cntlid);
 }
@@ -264,7 +265,7 @@ async function connectIo(
     reactor: queue.arrival.reactor,
     depth: queue.depth,
   };
-  context.log.info(summary, 'I/O queue connected');
+  context.log.info(queueFields(summary), 'I/O queue connected');
   context.emit('queueConnected', summary);
   return success(controller.cntlid);
 }

@@ -268,7 +268,7 @@ export class Controller implements PropertySource {
     for (const queue of queues) queue.close();
     await Promise.all(queues.map(({ closed }) => closed));
     this.subsystem.detach(this);
-    this.#context.log.info({ ...this.summary, reason }, 'controller deleted');
+    this.#context.log.info({ ...this.summary, reason }, 'host gone');
     this.#context.emit('controllerDeleted', this.summary, reason);
   }
 }

@@ -20,6 +20,7 @@ import type { PortConfig } from './config.ts';
 import { checkConnectionRequest, connect } from './connect.ts';
 import type { Admission, Refusal } from './connect.ts';
 import type { Context } from './context.ts';
+import { queueFields } from './log.ts';
 import { execute } from './execute.ts';
 import { fail } from './outcome.ts';
 import type { Placement } from './placement.ts';
@@ -213,10 +214,8 @@ export class Port {
     if (!controller) return;
     controller.queueClosed(queue, reason);
     if (cmQid === 0) return;
-    this.#context.emit(
-      'queueClosed',
-      { ...controller.summary, qid: cmQid, reactor: arrival.reactor, depth },
-      reason,
-    );
+    const summary = { ...controller.summary, qid: cmQid, reactor: arrival.reactor, depth };
+    this.#context.log.debug({ ...queueFields(summary), reason }, 'I/O queue closed');
+    this.#context.emit('queueClosed', summary, reason);
   }
 }

@@ -276,6 +276,10 @@ export class Subsystem {
 
   #changed(nsid: number): void {
     for (const controller of this.controllers.values()) controller.namespaceChanged(nsid);
+    // Those that it begins with are no change.
+    if (this.#context.subsystems.get(this.nqn) === this) {
+      this.#context.log.info({ subsystemNqn: this.nqn, nsid }, 'namespace changed');
+    }
     this.#context.emit('namespaceChanged', this.nqn, nsid);
   }
 }

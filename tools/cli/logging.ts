@@ -20,7 +20,7 @@ const COMMON: ReadonlySet<string> = new Set([
 ]);
 
 function fieldText(value: unknown): string {
-  return typeof value === 'string' ? value : JSON.stringify(value);
+  return typeof value === 'string' && /^[^\s"=]+$/.test(value) ? value : JSON.stringify(value);
 }
 
 /** '12:34:56.789 INFO  message key=value' */

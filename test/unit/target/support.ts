@@ -287,6 +287,8 @@ export class Rig {
   readonly clock = new ManualClock();
   readonly events: (readonly [keyof TargetEvents, ...unknown[]])[] = [];
   readonly log: string[] = [];
+  /** With their fields. */
+  readonly records: (readonly [message: string, fields: object])[] = [];
   readonly #accepted = new Map<ConnectionId, QueueId>();
   #lease: RuntimeLease | undefined;
   #target: Target | undefined;
@@ -316,8 +318,9 @@ export class Rig {
       return door.runtime;
     });
     const lease = shared.acquire(options.cores ? { cores: options.cores } : {});
-    const write = (_fields: object, message: string): void => {
+    const write = (fields: object, message: string): void => {
       this.log.push(message);
+      this.records.push([message, fields]);
     };
     this.#lease = lease;
     try {
