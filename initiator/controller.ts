@@ -4,6 +4,7 @@
  * with a DisconnectedError and `disconnected` is emitted once. Runs on the JavaScript thread.
  */
 import { EventEmitter } from 'node:events';
+import type { Counters } from '../native/common/counters.ts';
 import { messageOf } from '../native/common/errors.ts';
 import type { BenchOptions, BenchResult } from '../native/index.ts';
 import { NSID_ALL } from '../native/wire/sqe.ts';
@@ -229,6 +230,14 @@ export class Controller extends EventEmitter<ControllerEvents> {
   /** Reactors' CPU time, for figures: nanoseconds since they started. */
   reactors(): ReturnType<Association['lease']['runtime']['door']['reactors']> {
     return this.#association.lease.runtime.door.reactors();
+  }
+
+  /**
+   * Counters of the data path, flat: 'soft.rx.packets', 'host.commands', … Summed over all devices and reactors of this
+   * process, so other controllers and a target in it count there too.
+   */
+  counters(): Counters {
+    return this.#association.lease.runtime.door.counters();
   }
 
   /** Clean end: I/O queues, shutdown of the controller, admin queue. Resolves when nothing is left of it. */

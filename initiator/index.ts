@@ -25,6 +25,7 @@ export type { CommandResult } from './queue.ts';
 export type { BenchResult, BenchSide } from '../native/index.ts';
 export type { IdentifyController, IdentifyNamespace } from '../native/wire/identify.ts';
 export type { StatusName } from '../native/wire/status.ts';
+export type { Counters } from '../native/common/counters.ts';
 export { NvmeofError, NvmeStatusError } from '../native/common/errors.ts';
 export {
   ArgumentError,

@@ -6,9 +6,16 @@ import { EventEmitter } from 'node:events';
 import { acquireRuntime } from '../native/shared-runtime.ts';
 import type { DeviceInfo } from '../native/index.ts';
 import type { DeviceLease, RuntimeLease } from '../native/shared-runtime.ts';
-import { formatAddress, parseAddress, sameAddress } from '../native/common/address.ts';
+import {
+  formatAddress,
+  formatEndpoint,
+  parseAddress,
+  sameAddress,
+} from '../native/common/address.ts';
 import { systemClock } from '../native/common/clock.ts';
 import type { Clock } from '../native/common/clock.ts';
+import { nonZero } from '../native/common/counters.ts';
+import type { Counters } from '../native/common/counters.ts';
 import { NvmeofError, messageOf } from '../native/common/errors.ts';
 import { Serial } from '../native/common/serial.ts';
 import { parseSize } from '../native/common/size.ts';
@@ -167,6 +174,14 @@ export class Target extends EventEmitter<TargetEvents> {
     return [...new Set([...this.#ports.values()].map(({ device }) => device))];
   }
 
+  /**
+   * Counters of the data path, flat: 'soft.rx.packets', 'target.commands.read', … Summed over all devices and reactors of
+   * this process, so a controller in the same process counts there too.
+   */
+  counters(): Counters {
+    return this.#lease.runtime.door.counters();
+  }
+
   // Ports.
 
   addPort(options: PortOptions): Promise<void> {
@@ -189,6 +204,7 @@ export class Target extends EventEmitter<TargetEvents> {
       );
       this.#ports.set(port.id, port);
       this.#discoveryChanged();
+      this.#context.log.info({ endpoint: formatEndpoint(port.endpoint) }, 'listening');
       this.#context.emit('listening', port.endpoint);
       return Promise.resolve();
     });
@@ -323,6 +339,8 @@ export class Target extends EventEmitter<TargetEvents> {
     await this.#changes.idle();
     const ports = [...this.#ports.values()];
     for (const port of ports) port.unlisten();
+    // Now, as a device takes its counters with it.
+    this.#context.log.debug(nonZero(this.counters()), 'counters');
     await Promise.all(ports.map((port) => port.close('target closes')));
     for (const subsystem of this.#subsystems.values()) {
       if (!subsystem.removing) await subsystem.remove('target closes');

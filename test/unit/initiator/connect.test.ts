@@ -213,6 +213,14 @@ describe('connect', () => {
     expectNothingLeft(bench);
   });
 
+  it('gives the counters of the data path', async () => {
+    const bench = makeBench();
+    const controller = await bench.connect({ queues: 1 });
+    expect(controller.counters()).to.include({ 'live.queuePairs': 2 });
+    await controller.disconnect();
+    expectNothingLeft(bench);
+  });
+
   it('uses the routed address for other targets, and says when there is none', async () => {
     const bench = makeBench();
     const controller = await bench.connect({ address: '198.51.100.7' });

@@ -80,8 +80,10 @@ async function bench(
       context.note(`The target grants queues of ${shortest} entries: commands beyond wait here.`);
     }
     const outcome = await runBench(controller, job);
-    if (flags.json === true) context.printJson(fioJson(outcome.report));
-    else context.print(benchTable(outcome.rows));
+    if (flags.json === true) {
+      const nvmeof = { counters: controller.counters() };
+      context.printJson({ ...fioJson(outcome.report), nvmeof });
+    } else context.print(benchTable(outcome.rows));
     await checkOutcome(controller, outcome);
   });
 }
@@ -109,15 +111,14 @@ export const benchCommand: SubCommand = {
       .option('--number <n>', 'commands, instead of or besides a time', wholeNumber(1))
       .option('--warmup <time>', 'run this long before measuring', seconds, 0)
       .option('--verify', 'fill writes with a pattern and check every read against it')
-      .option(
-        '--buffers <size>',
-        'memory that the transfers are spread over',
-        byteCount,
-        256 * 1024 * 1024,
+      .addOption(
+        new Option('--buffers <size>', 'memory that the transfers are spread over')
+          .argParser(byteCount)
+          .default(256 * 1024 * 1024, '256MiB'),
       )
       .option('--size <size>', 'use this much of the namespace (default: all)', size)
       .option('--seed <n>', 'of the random addresses', wholeNumber(0))
-      .option('--json', "print fio's JSON layout")
+      .option('--json', "print fio's JSON layout, and counters under nvmeof")
       .action((target: HostPort, nqn: string, flags: Flags) => bench(context, target, nqn, flags));
     addExamples(command, [
       [

@@ -1,12 +1,13 @@
 /**
  * `nvmeof target`: exports files and devices in the foreground until a signal ends it. What it serves is decided by
- * target/; here the command line becomes a configuration, and events become log lines.
+ * target/; here the command line becomes a configuration. What happens while it runs is logged by target/.
  */
 import { hostname } from 'node:os';
 import { Option } from 'commander';
 import { Target, loadConfig, parseConfig, parseExport } from '../../../target/index.ts';
 import type { TargetConfig, TargetOptions } from '../../../target/index.ts';
 import { formatEndpoint, parseAddress } from '../../../native/common/address.ts';
+import { nonZero } from '../../../native/common/counters.ts';
 import { formatSize } from '../../../native/common/size.ts';
 import { coreList, hostPort, wholeNumber } from '../arguments.ts';
 import type { HostPort } from '../arguments.ts';
@@ -109,30 +110,6 @@ export function connectCommands(config: TargetConfig): string[] {
   });
 }
 
-function follow(target: Target, log: ReturnType<typeof makeLogger>): void {
-  target.on('listening', (endpoint) => {
-    log.info({ endpoint: formatEndpoint(endpoint) }, 'listening');
-  });
-  target.on('controllerCreated', (controller) => {
-    log.info(controller, 'host connected');
-  });
-  target.on('controllerDeleted', (controller, reason) => {
-    log.info({ ...controller, reason }, 'host gone');
-  });
-  target.on('queueConnected', (queue) => {
-    log.debug(queue, 'queue connected');
-  });
-  target.on('queueClosed', (queue, reason) => {
-    log.debug({ ...queue, reason }, 'queue closed');
-  });
-  target.on('refused', (peer, reason) => {
-    log.warn({ peer, reason }, 'refused');
-  });
-  target.on('namespaceChanged', (subsystemNqn, nsid) => {
-    log.info({ subsystemNqn, nsid }, 'namespace changed');
-  });
-}
-
 function logStart(target: Target, config: TargetConfig, log: ReturnType<typeof makeLogger>): void {
   for (const device of target.devices) {
     const { provider, address, pathMtu, receiveBufferBytes, gso, gro } = device;
@@ -177,7 +154,6 @@ async function runTarget(context: CliContext, flags: TargetFlags): Promise<void>
   const log = makeLogger(context.streams, flags.log, flags.json ?? false);
   const signal = untilSignal();
   const target = await Target.start(config, { log });
-  follow(target, log);
   logStart(target, config, log);
   if (flags.json === true) context.printJson({ commands: connectCommands(config) });
   else {
@@ -185,7 +161,12 @@ async function runTarget(context: CliContext, flags: TargetFlags): Promise<void>
     for (const line of connectCommands(config)) context.print(`  ${line}`);
     context.print('Stop with Ctrl-C or SIGTERM.');
   }
+  const logCounters = (): void => {
+    log.info(nonZero(target.counters()), 'counters');
+  };
+  process.on('SIGUSR1', logCounters);
   log.info({ signal: await signal }, 'stopping');
+  process.off('SIGUSR1', logCounters);
   await target.close();
   log.info({}, 'stopped');
 }
@@ -201,7 +182,7 @@ export const targetCommand: SubCommand = {
       .summary('export files and block devices')
       .description(
         'Exports files, block devices or memory as NVMe namespaces, in the foreground, until SIGINT or ' +
-          'SIGTERM; then I/O in flight is finished first.\n\n' +
+          'SIGTERM; then I/O in flight is finished first. SIGUSR1 logs the counters.\n\n' +
           'An export is PATH, memory:SIZE or null:SIZE, with options behind commas: ro, bs=512|4096, ' +
           'uuid=…, nguid=…, nsid=…, serial=…, size=…, cache=write-back|write-through|direct, shared.',
       )
@@ -228,7 +209,11 @@ export const targetCommand: SubCommand = {
       )
       .option('--poll', 'never sleep: lowest latency, whole cores')
       .addOption(
-        new Option('--provider <name>', 'RDMA provider').choices(['auto', 'soft', 'verbs']),
+        new Option('--provider <name>', 'RDMA provider; verbs is not in this build').choices([
+          'auto',
+          'soft',
+          'verbs',
+        ]),
       )
       .option('--mtu <bytes>', 'path MTU: 256, 512, 1024, 2048 or 4096', wholeNumber(256, 4096))
       .option(
