@@ -102,8 +102,11 @@ export interface TransportFlags {
 
 export function addTransportOptions(command: Command): Command {
   return command
-    .option('--from <address>', 'our own address (default: chosen by routing)')
-    .option('--provider <name>', 'auto, soft or verbs', 'auto')
+    .option(
+      '--from <address>',
+      'our own address (default: the one of the route; to IPv4 loopback a random free 127.x.y.z)',
+    )
+    .option('--provider <name>', 'auto or soft; verbs is not in this build', 'auto')
     .option('--mtu <bytes>', 'path MTU: 256, 512, 1024, 2048 or 4096', wholeNumber(256, 4096))
     .option('--pcap <file>', 'write every packet to a file for Wireshark')
     .option(

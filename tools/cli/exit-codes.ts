@@ -21,5 +21,8 @@ export const exitCodeMeanings: readonly (readonly [ExitCode, string])[] = [
   ],
   [ExitCode.nvmeStatus, 'the controller answered a command with an error status'],
   [ExitCode.dataMismatch, 'data read back is not the data written'],
-  [ExitCode.disconnected, 'the connection was lost on the way'],
+  [
+    ExitCode.disconnected,
+    'the connection was lost on the way, or a command was not answered in time',
+  ],
 ];

@@ -47,8 +47,8 @@ export function makeProgram(context: CliContext, subCommands = SUB_COMMANDS): Co
   const { stdout, stderr } = context.streams;
   const program = new Command('nvmeof')
     .description(
-      'NVMe over Fabrics on RoCEv2, in user space or over libibverbs: exports files and block ' +
-        'devices as NVMe namespaces, and connects to such exports.',
+      'NVMe over Fabrics on RoCEv2 in user space: exports files and block devices as NVMe ' +
+        'namespaces, and connects to such exports.',
     )
     .version(version())
     .option('--verbose', 'show where an error came from')

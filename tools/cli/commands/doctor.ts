@@ -71,7 +71,7 @@ function report(
     context.print(
       failed > 0
         ? `${failed} of ${findings.length} checks failed, ${warned} with warnings.`
-        : `Nothing stands in the way${warned > 0 ? `; ${warned} warnings` : ''}.`,
+        : `Nothing stands in the way${warned > 0 ? `; ${warned} warning${warned === 1 ? '' : 's'}` : ''}.`,
     );
   }
   if (failed > 0) context.exitCode = ExitCode.failed;
