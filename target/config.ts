@@ -76,6 +76,30 @@ export const portSchema = z.strictObject({
   maxQueues: z.number().int().min(1).max(MAX_QUEUES_MAX).default(64),
 });
 
+interface FileKeys {
+  readonly size?: bigint | undefined;
+  readonly cache: string;
+  readonly shared: boolean;
+}
+
+/**
+ * Keys of a namespace that mean nothing without a path. Saved configurations hold the defaults, so only other values are
+ * refused.
+ */
+const FILE_KEYS: readonly {
+  readonly key: keyof FileKeys;
+  readonly set: (namespace: FileKeys) => boolean;
+  readonly fix: string;
+}[] = [
+  {
+    key: 'size',
+    set: ({ size }) => size !== undefined,
+    fix: 'write the size as the value of "KIND"',
+  },
+  { key: 'cache', set: ({ cache }) => cache !== 'write-back', fix: 'leave it out' },
+  { key: 'shared', set: ({ shared }) => shared, fix: 'leave it out' },
+];
+
 export const namespaceSchema = z
   .strictObject({
     /** Absent: the lowest free one. */
@@ -106,7 +130,15 @@ export const namespaceSchema = z
         message: 'needs exactly one of "path", "memory" and "null"',
       });
     }
+    const kind = namespace.memory === undefined ? 'null' : 'memory';
     const fixed = namespace.memory ?? namespace.null;
+    if (fixed !== undefined && namespace.path === undefined) {
+      for (const { key, set, fix } of FILE_KEYS) {
+        if (!set(namespace)) continue;
+        const message = `goes with "path" only, not with "${kind}"; ${fix.replace('KIND', kind)}`;
+        context.addIssue({ code: 'custom', path: [key], message });
+      }
+    }
     if (fixed !== undefined && (fixed === 0n || fixed % BigInt(namespace.blockSize) !== 0n)) {
       context.addIssue({
         code: 'custom',

@@ -119,6 +119,26 @@ describe('target configuration', () => {
       withNamespace({ memory: 'big' }),
       'namespaces[0].memory: "big" is not a size',
     ],
+    [
+      'a second size',
+      withNamespace({ memory: '1M', size: '2M' }),
+      'namespaces[0].size: goes with "path" only, not with "memory"; write the size as the value of "memory"',
+    ],
+    [
+      'a second size of nothing',
+      withNamespace({ null: '1M', size: '1M' }),
+      'namespaces[0].size: goes with "path" only, not with "null"',
+    ],
+    [
+      'a cache mode of memory',
+      withNamespace({ memory: '1M', cache: 'direct' }),
+      'namespaces[0].cache: goes with "path" only, not with "memory"; leave it out',
+    ],
+    [
+      'memory that skips the lock of a file',
+      withNamespace({ null: '1M', shared: true }),
+      'namespaces[0].shared: goes with "path" only, not with "null"',
+    ],
     ['size 0', withNamespace({ memory: 0 }), 'must be a multiple of the block size'],
     [
       'a size between blocks',
