@@ -9,6 +9,7 @@ import { formatAddress, isLoopback, parseAddress, sameAddress } from '../native/
 import type { Address } from '../native/common/address.ts';
 import { messageOf } from '../native/common/errors.ts';
 import type { DeviceOptions } from '../native/index.ts';
+import { DeviceInUseError, ProviderUnavailableError } from '../native/shared-runtime.ts';
 import type { DeviceLease, RuntimeLease } from '../native/shared-runtime.ts';
 import { ConnectError } from './errors.ts';
 
@@ -59,12 +60,12 @@ function codeOf(error: unknown): string {
   return typeof code === 'string' ? code : '';
 }
 
-function cannotOpen(address: string, error: unknown): ConnectError {
-  const hint =
-    codeOf(error) === 'EADDRINUSE' ? '; nvmeof doctor shows who holds UDP port 4791' : '';
+/** A provider that is not there is the fault of the option, not of the address. */
+function cannotOpen(address: string, error: unknown): ConnectError | ProviderUnavailableError {
+  if (error instanceof ProviderUnavailableError) return error;
   return new ConnectError(
     'CONNECT_SOURCE_ADDRESS',
-    `cannot use ${address} as source address: ${messageOf(error)}${hint}`,
+    `cannot use ${address} as source address: ${messageOf(error)}`,
     { object: address, cause: error },
   );
 }
@@ -84,7 +85,8 @@ function openLoopback(
       return lease.openDevice({ ...request.device, address });
     } catch (error) {
       last = error;
-      if (codeOf(error) !== 'EADDRINUSE') break;
+      const taken = codeOf(error) === 'EADDRINUSE' || error instanceof DeviceInUseError;
+      if (!taken) break;
     }
   }
   throw cannotOpen(address, last ?? new Error('no free loopback address was found'));

@@ -4,8 +4,10 @@
  * The first lease starts the reactors, the last one stops them. While a lease is held the process stays alive.
  * Runs on the JavaScript thread.
  */
+import { resolve } from 'node:path';
+import { NvmeofError } from './common/errors.ts';
 import { loadDoor } from './index.ts';
-import type { DeviceId, DeviceInfo, DeviceOptions, ReactorIndex } from './index.ts';
+import type { DeviceId, DeviceInfo, DeviceOptions, Door, ReactorIndex } from './index.ts';
 import { Runtime } from './runtime.ts';
 
 export interface RuntimeLeaseOptions {
@@ -36,9 +38,31 @@ export class RuntimeInUseError extends Error {
   readonly code = 'ERR_NVMEOF_RUNTIME_IN_USE';
 }
 
+/** Somebody in this process has the address, or the file, open in a way that does not fit what was asked for. */
+export class DeviceInUseError extends NvmeofError {
+  override readonly name = 'DeviceInUseError';
+  constructor(address: string, message: string) {
+    super('DEVICE_IN_USE', message, { object: address });
+  }
+}
+
+/** The provider that was asked for is not part of this build. */
+export class ProviderUnavailableError extends NvmeofError {
+  override readonly name = 'ProviderUnavailableError';
+  constructor(provider: string, cause: unknown) {
+    super(
+      'PROVIDER_UNAVAILABLE',
+      `this build has no ${provider} provider; use "soft" (RoCEv2 over UDP, with any network card) or "auto"`,
+      { object: provider, cause },
+    );
+  }
+}
+
 interface OpenDevice {
   readonly id: DeviceId;
   readonly info: DeviceInfo;
+  /** As the first user asked for it. */
+  readonly options: DeviceOptions;
   leases: number;
 }
 
@@ -49,6 +73,9 @@ interface Running {
   readonly keepProcessAlive: NodeJS.Timeout;
   leases: number;
 }
+
+/** What receive buffers are sized for when nobody says. */
+const IN_CAPSULE_BYTES_DEFAULT = 4096;
 
 /** Longest period a Node timer takes; it never has to fire. */
 const NEVER_MS = 0x7fff_ffff;
@@ -103,6 +130,8 @@ export class SharedRuntime {
   #openDevice(running: Running, options: DeviceOptions): DeviceLease {
     const { door } = running.runtime;
     const known = running.devices.get(options.address);
+    if (known) checkFits(known, options);
+    else checkCapture(running, options);
     const device = known ?? openNew();
     device.leases += 1;
     let released = false;
@@ -121,11 +150,81 @@ export class SharedRuntime {
     };
 
     function openNew(): OpenDevice {
-      const id = door.openDevice(options);
-      const opened = { id, info: door.deviceInfo(id), leases: 0 };
+      const id = openByDoor(door, options);
+      const opened = { id, info: door.deviceInfo(id), options, leases: 0 };
       running.devices.set(options.address, opened);
       return opened;
     }
+  }
+}
+
+function openByDoor(door: Door, options: DeviceOptions): DeviceId {
+  try {
+    return door.openDevice(options);
+  } catch (error) {
+    const unsupported = (error as { readonly code?: unknown } | null)?.code === 'ENOTSUP';
+    if (unsupported && options.provider === 'verbs') {
+      throw new ProviderUnavailableError(options.provider, error);
+    }
+    throw error;
+  }
+}
+
+interface Difference {
+  readonly what: string;
+  readonly asked: number | string;
+  readonly open: number | string;
+}
+
+/** What the open device has otherwise than asked. An option left out, a path MTU of 0 and provider 'auto' ask for nothing. */
+function differences({ info, options: first }: OpenDevice, asked: DeviceOptions): Difference[] {
+  const found: Difference[] = [];
+  const compare = (
+    what: string,
+    wanted: number | string | undefined,
+    open: number | string,
+  ): void => {
+    if (wanted !== undefined && wanted !== open) found.push({ what, asked: wanted, open });
+  };
+  const preset = 'the default';
+  compare('provider', asked.provider === 'auto' ? undefined : asked.provider, info.provider);
+  compare('path MTU', asked.pathMtu === 0 ? undefined : asked.pathMtu, info.pathMtu);
+  compare('capture file', fullPath(asked.pcapPath), fullPath(first.pcapPath) ?? 'none');
+  compare('socket buffer', asked.socketBufferBytes, first.socketBufferBytes ?? preset);
+  compare('local ACK timeout', asked.localAckTimeout, first.localAckTimeout ?? preset);
+  compare('connect timeout', asked.connectTimeoutMs, first.connectTimeoutMs ?? preset);
+  const inCapsule = first.inCapsuleBytesMax ?? IN_CAPSULE_BYTES_DEFAULT;
+  // Larger receive buffers than asked for serve, too.
+  if ((asked.inCapsuleBytesMax ?? 0) > inCapsule) {
+    compare('in-capsule data', asked.inCapsuleBytesMax, inCapsule);
+  }
+  return found;
+}
+
+function fullPath(path: string | undefined): string | undefined {
+  return path === undefined ? undefined : resolve(path);
+}
+
+/** Throws when a second user of an address would not get what it asks for. */
+function checkFits(open: OpenDevice, asked: DeviceOptions): void {
+  const [first] = differences(open, asked);
+  if (!first) return;
+  throw new DeviceInUseError(
+    asked.address,
+    `${asked.address} is open in this process with ${first.what} ${first.open}, not ${first.asked}; ` +
+      `ask for the same, leave it out, or use another address`,
+  );
+}
+
+/** A file that two devices write is of no use to anybody. */
+function checkCapture(running: Running, asked: DeviceOptions): void {
+  if (asked.pcapPath === undefined) return;
+  for (const { options } of running.devices.values()) {
+    if (fullPath(options.pcapPath) !== fullPath(asked.pcapPath)) continue;
+    throw new DeviceInUseError(
+      asked.address,
+      `${asked.pcapPath} takes the packets of ${options.address} already; name another capture file`,
+    );
   }
 }
 

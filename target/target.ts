@@ -3,7 +3,7 @@
  * What hosts may do once attached stands in controller.ts and commands.ts.
  */
 import { EventEmitter } from 'node:events';
-import { acquireRuntime } from '../native/shared-runtime.ts';
+import { ProviderUnavailableError, acquireRuntime } from '../native/shared-runtime.ts';
 import type { DeviceInfo } from '../native/index.ts';
 import type { DeviceLease, RuntimeLease } from '../native/shared-runtime.ts';
 import {
@@ -248,6 +248,7 @@ export class Target extends EventEmitter<TargetEvents> {
       }
       return device;
     } catch (error) {
+      if (error instanceof ProviderUnavailableError) throw error;
       throw new NvmeofError('DEVICE_OPEN', `cannot open ${canonical}: ${messageOf(error)}`, {
         object: canonical,
         cause: error,

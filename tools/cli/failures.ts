@@ -7,8 +7,6 @@ import {
 } from '../../initiator/index.ts';
 import { NvmeStatusError, NvmeofError, messageOf } from '../../native/common/errors.ts';
 import { CliError } from './context.ts';
-import { ROCE_PORT, portOwners } from './doctor/network-checks.ts';
-import { SystemView } from './doctor/system-view.ts';
 import { ExitCode } from './exit-codes.ts';
 
 export interface Failure {
@@ -24,6 +22,7 @@ const USAGE_CODES: ReadonlySet<string> = new Set([
   'SIZE_INVALID',
   'ADDRESS_INVALID',
   'UUID_INVALID',
+  'PROVIDER_UNAVAILABLE',
 ]);
 
 function exitCodeOf(error: unknown): ExitCode {
@@ -38,7 +37,8 @@ function exitCodeOf(error: unknown): ExitCode {
 
 /** What to do about errors of the system, by errno name. */
 const SYSTEM_REMEDIES: Readonly<Record<string, string>> = {
-  EADDRINUSE: 'nvmeof doctor shows who holds UDP port 4791',
+  // Who holds the port stands in the message.
+  EADDRINUSE: 'choose another address: --listen of nvmeof target, --from of the other commands',
   EADDRNOTAVAIL: 'ip address shows the addresses this machine has',
   EACCES: 'run it as a user who may open it',
   EPERM: 'run it as a user who may do that',
@@ -58,22 +58,12 @@ function systemCodes(error: unknown): string[] {
   return codes;
 }
 
-function portHolders(view: SystemView): string | undefined {
-  const owners = portOwners(view).filter(({ pid }) => pid !== undefined && pid !== process.pid);
-  if (owners.length === 0) return undefined;
-  const names = owners.map(
-    ({ pid, command, address }) => `process ${pid ?? 0} (${command ?? '?'}) on ${address}`,
-  );
-  return `UDP port ${ROCE_PORT} is held by ${names.join(', ')}`;
-}
-
-export function describeFailure(error: unknown, view = new SystemView()): Failure {
+export function describeFailure(error: unknown): Failure {
   if (error instanceof CliError) return error;
   const code = systemCodes(error).find((name) => name in SYSTEM_REMEDIES);
-  const general = code === undefined ? undefined : SYSTEM_REMEDIES[code];
   return {
     exitCode: exitCodeOf(error),
     message: messageOf(error),
-    remedy: code === 'EADDRINUSE' ? (portHolders(view) ?? general) : general,
+    remedy: code === undefined ? undefined : SYSTEM_REMEDIES[code],
   };
 }

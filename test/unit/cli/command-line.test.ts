@@ -11,6 +11,7 @@ import {
   DisconnectedError,
 } from '../../../initiator/index.ts';
 import { NvmeStatusError, NvmeofError } from '../../../native/common/errors.ts';
+import { ProviderUnavailableError } from '../../../native/shared-runtime.ts';
 import {
   byteCount,
   coreList,
@@ -22,7 +23,6 @@ import {
 import { jobOf } from '../../../tools/cli/commands/bench.ts';
 import { connectCommands, defaultNqn, targetConfig } from '../../../tools/cli/commands/target.ts';
 import { CliError, toJson } from '../../../tools/cli/context.ts';
-import { SystemView } from '../../../tools/cli/doctor/system-view.ts';
 import { describeFailure } from '../../../tools/cli/failures.ts';
 import { formatRecord } from '../../../tools/cli/logging.ts';
 import { SUB_COMMANDS } from '../../../tools/cli/main.ts';
@@ -87,7 +87,6 @@ describe('arguments', () => {
 });
 
 describe('exit codes', () => {
-  const nowhere = new SystemView('/nonexistent');
   const cases: [Error, number][] = [
     [new ConnectError('CONNECT_NO_ANSWER', 'x'), 3],
     [new NvmeStatusError(2, 'Read'), 4],
@@ -97,19 +96,22 @@ describe('exit codes', () => {
     [new NvmeofError('CONFIG_INVALID', 'x'), 2],
     [new NvmeofError('SIZE_INVALID', 'x'), 2],
     [new NvmeofError('DEVICE_OPEN', 'x'), 1],
+    [new ProviderUnavailableError('verbs', undefined), 2],
     [new CliError(5, 'x'), 5],
     [new Error('x'), 1],
   ];
   for (const [error, code] of cases) {
     it(`${error.name} ${(error as { code?: string }).code ?? ''}`, () => {
-      expect(describeFailure(error, nowhere).exitCode).to.equal(code);
+      expect(describeFailure(error).exitCode).to.equal(code);
     });
   }
 
-  it('an address in use is found through its causes, with what to do', () => {
-    const cause = Object.assign(new Error('bind'), { code: 'EADDRINUSE' });
-    const error = new NvmeofError('DEVICE_OPEN', 'cannot open', { cause });
-    expect(describeFailure(error, nowhere).remedy).to.contain('nvmeof doctor');
+  it('an address in use is found through its causes, with what to do; its holder is named once', () => {
+    const cause = Object.assign(new Error('held by process 7 (x)'), { code: 'EADDRINUSE' });
+    const error = new NvmeofError('DEVICE_OPEN', `cannot open: ${cause.message}`, { cause });
+    const { message, remedy } = describeFailure(error);
+    expect(message).to.contain('process 7');
+    expect(remedy).to.match(/^choose another address: --listen .*--from/);
   });
 
   it('wrong usage is 2, help and version are 0', async () => {

@@ -1,10 +1,13 @@
 /** Bring-up against a fake controller: order of commands, what is sent, what is refused, and that nothing is left. */
 import { expect } from 'chai';
+import { connectIn } from '../../../initiator/connect.ts';
 import { ConnectError, ArgumentError } from '../../../initiator/errors.ts';
 import { CmRequestPrivateData, ConnectCommand, ConnectData } from '../../../native/wire/fabrics.ts';
 import type { IdentifyController } from '../../../native/wire/identify.ts';
 import { SetFeaturesCommand } from '../../../native/wire/sqe.ts';
 import { parseUuid } from '../../../native/common/uuid.ts';
+import { ProviderUnavailableError } from '../../../native/shared-runtime.ts';
+import { systemError } from '../../support/fake-door.ts';
 import { HOST_ID, HOST_NQN, makeBench, rejection, settle } from './support.ts';
 import type { Bench } from './support.ts';
 import { NQN } from './fake-controller.ts';
@@ -213,6 +216,45 @@ describe('connect', () => {
     expectNothingLeft(bench);
   });
 
+  it('does not blame the address for a provider that is not there', async () => {
+    const bench = makeBench();
+    bench.door.onOpenDevice = ({ provider }) => {
+      if (provider === 'verbs') throw systemError('ENOTSUP', 'no such provider');
+    };
+    for (const options of [{}, { address: '198.51.100.7' }]) {
+      const error = await rejection(
+        bench.connect({ ...options, provider: 'verbs' }),
+        ProviderUnavailableError,
+      );
+      expect(error.code).to.equal('PROVIDER_UNAVAILABLE');
+      expect(error.message).to.match(/no verbs provider; use "soft" .* or "auto"/);
+    }
+    expectNothingLeft(bench);
+  });
+
+  it('refuses options that an open address does not have, and takes another one where it may', async () => {
+    const bench = makeBench();
+    const loopbacks = ['127.9.0.1', '127.9.0.1', '127.9.0.2'];
+    const source = {
+      ...bench.environment.source,
+      randomLoopback: () => loopbacks.shift() ?? '127.9.0.9',
+    };
+    const environment = { ...bench.environment, source };
+    const base = { address: '127.0.0.1', nqn: NQN };
+    const first = await connectIn(environment, base);
+    const second = await connectIn(environment, { ...base, pathMtu: 512 });
+    expect([first.sourceAddress, second.sourceAddress]).to.deep.equal(['127.9.0.1', '127.9.0.2']);
+    const error = await rejection(
+      connectIn(environment, { ...base, sourceAddress: '127.9.0.1', pathMtu: 512 }),
+      ConnectError,
+    );
+    expect(error.code).to.equal('CONNECT_SOURCE_ADDRESS');
+    expect(error.message).to.contain('with path MTU 1024, not 512');
+    await first.disconnect();
+    await second.disconnect();
+    expectNothingLeft(bench);
+  });
+
   it('gives the counters of the data path', async () => {
     const bench = makeBench();
     const controller = await bench.connect({ queues: 1 });
@@ -236,7 +278,7 @@ describe('connect', () => {
     };
     const taken = await rejection(bench.connect({ address: '198.51.100.7' }), ConnectError);
     expect(taken.code).to.equal('CONNECT_SOURCE_ADDRESS');
-    expect(taken.message).to.contain('nvmeof doctor');
+    expect(taken.message).to.equal('cannot use 192.0.2.1 as source address: address in use');
     const loopback = await rejection(bench.connect(), ConnectError);
     expect(loopback.code).to.equal('CONNECT_SOURCE_ADDRESS');
     expectNothingLeft(bench);

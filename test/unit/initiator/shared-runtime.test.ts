@@ -1,6 +1,11 @@
 /** Leases on the reactors and devices of a process. */
 import { expect } from 'chai';
-import { RuntimeInUseError, SharedRuntime } from '../../../native/shared-runtime.ts';
+import {
+  DeviceInUseError,
+  RuntimeInUseError,
+  SharedRuntime,
+} from '../../../native/shared-runtime.ts';
+import type { DeviceOptions } from '../../../native/index.ts';
 import { FakeDoor, systemError } from '../../support/fake-door.ts';
 
 function make(): { door: FakeDoor; shared: SharedRuntime } {
@@ -66,6 +71,45 @@ describe('shared runtime', () => {
     expect(door.devices.size).to.equal(0);
     lease.release();
     other.release();
+  });
+
+  it('refuses a second user of an address what it does not have', () => {
+    const { door, shared } = make();
+    const lease = shared.acquire();
+    const open = { provider: 'auto', pathMtu: 1024, pcapPath: '/tmp/a.pcap' } as const;
+    lease.openDevice({ ...open, address: '127.0.0.2' });
+    const second = (options: Partial<DeviceOptions>) => () =>
+      lease.openDevice({ provider: 'auto', address: '127.0.0.2', ...options }).release();
+    const refused: [Partial<DeviceOptions>, string][] = [
+      [{ provider: 'verbs' }, 'provider soft, not verbs'],
+      [{ pathMtu: 4096 }, 'path MTU 1024, not 4096'],
+      [{ pcapPath: '/tmp/b.pcap' }, 'capture file /tmp/a.pcap, not /tmp/b.pcap'],
+      [{ socketBufferBytes: 65536 }, 'socket buffer the default, not 65536'],
+      [{ localAckTimeout: 18 }, 'local ACK timeout the default, not 18'],
+      [{ connectTimeoutMs: 7 }, 'connect timeout the default, not 7'],
+      [{ inCapsuleBytesMax: 8192 }, 'in-capsule data 4096, not 8192'],
+    ];
+    for (const [options, text] of refused) {
+      expect(second(options), text).to.throw(DeviceInUseError, `with ${text}; ask for the same`);
+    }
+    // The same, less, or whatever there is.
+    second({})();
+    second({ ...open, provider: 'soft', pathMtu: 0, inCapsuleBytesMax: 0 })();
+    second({ ...open, pcapPath: '/tmp/../tmp/a.pcap' })();
+    expect(door.callsOf('openDevice')).to.have.length(1);
+    lease.release();
+  });
+
+  it('lets no two devices write one capture file', () => {
+    const { shared } = make();
+    const lease = shared.acquire();
+    const pcapPath = '/tmp/a.pcap';
+    const first = lease.openDevice({ ...device('127.0.0.2'), pcapPath });
+    const other = () => lease.openDevice({ ...device('127.0.0.3'), pcapPath });
+    expect(other).to.throw(DeviceInUseError, '/tmp/a.pcap takes the packets of 127.0.0.2 already');
+    first.release();
+    expect(other).not.to.throw();
+    lease.release();
   });
 
   it('a device that cannot be opened leaves nothing', () => {

@@ -4,7 +4,7 @@ import { AsyncEventResult } from '../../../native/wire/aer.ts';
 import { decodeNamespaceList, IdentifyNamespace } from '../../../native/wire/identify.ts';
 import { ChangedNamespacesLog } from '../../../native/wire/logs.ts';
 import { systemError } from '../../support/fake-door.ts';
-import { NQN, Rig, settle } from './support.ts';
+import { MEMORY, NQN, Rig, settle } from './support.ts';
 import type { Answer, HostQueue } from './support.ts';
 
 async function codeOf(promise: Promise<unknown>): Promise<string> {
@@ -248,6 +248,18 @@ describe('live subsystems and ports', () => {
     await rig.target.removePort('0:0:0:0:0:0:0:1', 4420);
     expect(rig.door.devices.size).to.equal(1);
     expect(await codeOf(rig.target.removePort('::1', 4420))).to.equal('PORT_UNKNOWN');
+  });
+
+  it('of a provider that is not there are refused as such', async () => {
+    const rig = new Rig();
+    rig.door.onOpenDevice = () => {
+      throw systemError('ENOTSUP', 'no such provider');
+    };
+    const error = await rig.start({ ...MEMORY, provider: 'verbs' }).then(
+      () => undefined,
+      (reason: unknown) => reason,
+    );
+    expect(error).to.include({ code: 'PROVIDER_UNAVAILABLE' });
   });
 
   it('that cannot be opened name address and cause, and can be tried again', async () => {
