@@ -163,7 +163,7 @@ std::string port_in_use_message(const sockaddr_storage& address, uint16_t port) 
     if (owner.rdma_rxe) {
       return what +
              "the rdma_rxe kernel module: unload it (`rmmod rdma_rxe`), or use another network "
-             "namespace or the verbs provider.";
+             "namespace.";
     }
   }
   if (!owners.empty() && owners.front().inode != 0) {

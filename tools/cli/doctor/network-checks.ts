@@ -69,7 +69,7 @@ export function checkPort(view: SystemView): Finding[] {
       fail(
         subject,
         'the kernel module rdma_rxe (Soft-RoCE) is loaded and owns the port on every address',
-        'sudo modprobe -r rdma_rxe   (or use the verbs provider on its device, or a network namespace)',
+        'sudo modprobe -r rdma_rxe   (or run in a network namespace of its own)',
       ),
     ];
   }
