@@ -1,5 +1,5 @@
-// A minimal frame for the C++ test programs: TEST registers, CHECK reports, main runs all and prints the count line.
-// Usage: prog [NAME-SUBSTRING]. Exit code 1 when anything failed.
+// A minimal frame for the C++ test programs: TEST registers, CHECK reports, main runs all and
+// prints the count line. Usage: prog [NAME-SUBSTRING]. Exit code 1 when anything failed.
 #pragma once
 #include <cstdio>
 #include <cstring>
@@ -44,32 +44,35 @@ inline int run_all(int argc, char** argv) {
 
 }  // namespace nvmeof::test
 
-#define TEST(name)                                                            \
-  static void test_##name();                                                  \
+#define TEST(name)                                                           \
+  static void test_##name();                                                 \
   static const ::nvmeof::test::Register register_##name(#name, test_##name); \
   static void test_##name()
 
-#define CHECK(condition) \
-  do {                   \
+#define CHECK(condition)                                                                 \
+  do {                                                                                   \
     if (!(condition)) ::nvmeof::test::fail(__FILE__, __LINE__, "CHECK(" #condition ")"); \
   } while (0)
 
-#define CHECK_EQ(a, b)                                                                       \
-  do {                                                                                       \
-    const auto a_ = (a);                                                                     \
-    const auto b_ = (b);                                                                     \
-    if (!(a_ == b_))                                                                         \
-      ::nvmeof::test::fail(__FILE__, __LINE__,                                               \
-                           "CHECK_EQ(" #a ", " #b "): " + std::to_string(a_) + " != " + std::to_string(b_)); \
+#define CHECK_EQ(a, b)                                                                      \
+  do {                                                                                      \
+    const auto a_ = (a);                                                                    \
+    const auto b_ = (b);                                                                    \
+    if (!(a_ == b_))                                                                        \
+      ::nvmeof::test::fail(                                                                 \
+          __FILE__, __LINE__,                                                               \
+          "CHECK_EQ(" #a ", " #b "): " + std::to_string(a_) + " != " + std::to_string(b_)); \
   } while (0)
 
-#define REQUIRE(condition)                                                                     \
-  do {                                                                                         \
-    if (!(condition)) {                                                                        \
-      ::nvmeof::test::fail(__FILE__, __LINE__, "REQUIRE(" #condition ")");                     \
-      return;                                                                                  \
-    }                                                                                          \
+#define REQUIRE(condition)                                                 \
+  do {                                                                     \
+    if (!(condition)) {                                                    \
+      ::nvmeof::test::fail(__FILE__, __LINE__, "REQUIRE(" #condition ")"); \
+      return;                                                              \
+    }                                                                      \
   } while (0)
 
-#define TEST_MAIN \
-  int main(int argc, char** argv) { return ::nvmeof::test::run_all(argc, argv); }
+#define TEST_MAIN                               \
+  int main(int argc, char** argv) {             \
+    return ::nvmeof::test::run_all(argc, argv); \
+  }

@@ -168,7 +168,7 @@ export class FakeDoor implements Door {
     try {
       this.onOpenBacking?.(options);
     } catch (error) {
-      return Promise.reject(error);
+      return Promise.reject(error instanceof Error ? error : new Error(String(error)));
     }
     const id = this.#handle();
     this.backings.set(id, {
