@@ -332,16 +332,6 @@ TEST(receive_buffer_that_is_not_registered_is_an_operational_error) {
   CHECK(done[0].status == Status::LocalProtectionError && done[0].wr_id == 4);
 }
 
-TEST(fatal_nak_follows_the_read_responses_owed) {
-  RawPeer p;
-  p.feed(p.read(kPsn, 0, 3000));
-  p.feed(p.send(kPsn + 3, 1024, SendMiddle));
-  const auto answers = p.answers();
-  REQUIRE(answers.size() == 4);
-  CHECK(answers[2].row->has(soft::kReadResponse));
-  CHECK_EQ(answers[3].aeth.syndrome, soft::syndrome_nak(NakCode::InvalidRequest));
-}
-
 // ---- What is dropped
 
 TEST(damaged_and_misdirected_packets_are_counted_and_dropped) {
@@ -494,11 +484,75 @@ TEST(more_reads_than_agreed_are_refused) {
   options.reads = 2;
   RawPeer p(options);
   p.feed(p.read(kPsn, 0, 100));
+  CHECK_EQ(p.answers().size(), 1u);
   p.feed(p.read(kPsn + 1, 0, 100));
   p.feed(p.read(kPsn + 2, 0, 100));
+  p.feed(p.read(kPsn + 3, 0, 100));
   const auto answers = p.answers();
-  REQUIRE(answers.size() == 3);
-  CHECK_EQ(answers[2].aeth.syndrome, soft::syndrome_nak(NakCode::InvalidRequest));
+  REQUIRE(answers.size() == 1);
+  CHECK_EQ(answers[0].aeth.syndrome, soft::syndrome_nak(NakCode::InvalidRequest));
+}
+
+TEST(read_responses_stop_when_the_queue_pair_fails) {
+  // Once the flushed completions can be polled, the memory may be used for something else. The last
+  // word is the NAK, at the first response that will not come.
+  for (const bool repeated : {false, true}) {
+    RawPeer p;
+    p.feed(p.read(kPsn, 0, 5000));
+    if (repeated) {
+      CHECK_EQ(p.answers().size(), 5u);
+      soft::Packet rest = p.read(kPsn + 2, 2048, 5000 - 2048);
+      p.feed(rest);
+    }
+    p.feed(p.read(kPsn + 5, 0, 100));
+    soft::Packet wrong = p.read(kPsn + 6, 0, 100);
+    wrong.reth.rkey++;
+    p.feed(wrong);
+    CHECK(p.qp->state() == State::Err);
+    const auto answers = p.answers();
+    REQUIRE(answers.size() == 1);
+    CHECK(answers[0].row->opcode == Acknowledge);
+    CHECK_EQ(answers[0].aeth.syndrome, soft::syndrome_nak(NakCode::RemoteAccessError));
+    CHECK_EQ(answers[0].psn, (kPsn + (repeated ? 2 : 0)) & 0xffffff);
+    p.qp->to_error();
+    CHECK(p.answers().empty());
+  }
+}
+
+TEST(nothing_leaves_after_the_owner_ended_the_queue_pair) {
+  RawPeer p;
+  p.feed(p.read(kPsn, 0, 5000));
+  p.qp->to_error();
+  CHECK(p.answers().empty());
+}
+
+TEST(requester_ends_at_the_nak_in_place_of_a_read_response) {
+  // Two of our queue pairs: the one whose READ will not be answered learns why at once.
+  Network network(1);
+  Node a(network, "10.0.0.1", 1), b(network, "10.0.0.2", 2);
+  const auto qa = a.make_qp(), qb = b.make_qp();
+  REQUIRE(connect(a, *qa, b, *qb, {}));
+  const Sge sink = a.sge(0, 100'000), source = a.sge(200'000, 64);
+  SendWorkRequest requests[2] = {};
+  requests[0].opcode = Opcode::RdmaRead;
+  requests[1].opcode = Opcode::RdmaWrite;
+  for (SendWorkRequest& request : requests) {
+    request.flags = kSignaled;
+    request.num_sge = 1;
+    request.remote_address = b.at(0);
+    request.rkey = b.region->rkey();
+  }
+  requests[0].sg_list = &sink;
+  requests[1].sg_list = &source;
+  requests[1].rkey ^= 1;
+  CHECK(qa->post_send(requests));
+  network.run_for(50'000'000);  // less than one timeout
+  const auto done = a.poll();
+  REQUIRE(done.size() == 2);
+  CHECK(done[0].status == Status::RemoteAccessError);
+  CHECK(done[1].status == Status::FlushError);
+  CHECK(qa->state() == State::Err && qb->state() == State::Err);
+  CHECK_EQ(a.transport.counters().timeouts, 0u);
 }
 
 TEST(rnr_nak_is_short_and_repeats_on_each_try) {
