@@ -319,8 +319,10 @@ export interface Door {
     length: number,
   ): Tag;
   /**
-   * Gives the command up: its key dies at once, then a `completion` with transport 'cancelled'. A tag or a queue that
-   * has ended meanwhile is no error, here and in `complete`, `bindQueue`, `abort` and `closeQueue`.
+   * Gives the command up: a `completion` with transport 'cancelled' follows when nothing reaches its memory any more.
+   * Its key lives on until the controller answers, at most 2 seconds; then it is ended, and a controller that uses it
+   * after that loses the queue. A tag or a queue that has ended meanwhile is no error, here and in `complete`,
+   * `bindQueue`, `abort` and `closeQueue`.
    */
   cancel(queue: QueueId, tag: Tag): void;
   allocateBuffer(

@@ -52,7 +52,10 @@ class HostEngineImpl final : public HostEngine {
                        const HostQueueOptions& options) override;
   void submit(uint32_t queue, HostCommand* command) override;
   void cancel(uint32_t queue, uint64_t tag) override {
-    if (HostQueue* found = find(queue)) found->cancel(tag);
+    HostQueue* found = find(queue);
+    if (found == nullptr) return;
+    timed_ = true;
+    found->cancel(tag, reactor_->now());
   }
   void close(uint32_t queue) override;
   uint8_t region_access() const override {
@@ -102,7 +105,7 @@ class HostEngineImpl final : public HostEngine {
   std::unordered_map<rdma::ConnectionId, HostQueue*> by_connection_;
   std::vector<HostQueue*> flushing_;
   HostQueue* last_ = nullptr;  // that find() found
-  uint32_t connecting_ = 0;    // at least this many deadlines may exist
+  bool timed_ = false;         // queues may have deadlines
 };
 
 }  // namespace
@@ -170,7 +173,7 @@ Result<void> HostEngineImpl::connect(uint32_t id, const sockaddr_storage& peer, 
     made->deadline = reactor_->now() + uint64_t{options.timeout_ms} * 1'000'000;
   }
   (*share)->used += completions;
-  connecting_++;
+  timed_ = true;
   by_id_[id] = made;
   by_connection_[made->connection()] = made;
   queues_[handle & ((1u << kIndexBits) - 1)] = std::move(*queue);
@@ -202,7 +205,7 @@ void HostEngineImpl::close(uint32_t id) {
 
 int HostEngineImpl::poll(reactor::TimeNs now) {
   int handled = poll_completions();
-  if (connecting_ != 0) expire(now);
+  if (timed_) expire(now);
   if (!shared_.closing.empty()) finish_closing();
   while (shared_.starved_head != nullptr && shared_.starved_head->serve_starved()) handled++;
   flushing_.swap(shared_.dirty);
@@ -234,15 +237,11 @@ void HostEngineImpl::dispatch(const rdma::WorkCompletion& completion) {
 }
 
 void HostEngineImpl::expire(reactor::TimeNs now) {
-  connecting_ = 0;
+  timed_ = false;
   for (const auto& queue : queues_) {
-    if (!queue || queue->state() != HostQueueState::Connecting) continue;
-    if (queue->deadline <= now) {
-      queue->fail_connect(rdma::ConnectFailure::Unreachable,
-                          "the connect was not answered within its time limit");
-    } else {
-      connecting_++;
-    }
+    if (!queue) continue;
+    if (queue->deadline <= now) queue->expire(now);
+    timed_ |= queue->deadline != reactor::kNever;
   }
 }
 
@@ -272,7 +271,7 @@ void HostEngineImpl::destroy(HostQueue* queue) {
 
 reactor::TimeNs HostEngineImpl::next_deadline() const {
   reactor::TimeNs next = reactor::kNever;
-  if (connecting_ == 0) return next;
+  if (!timed_) return next;
   for (const auto& queue : queues_) {
     if (queue) next = std::min(next, queue->deadline);
   }

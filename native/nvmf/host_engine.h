@@ -16,6 +16,11 @@ enum class Direction : uint8_t { None, ToController, ToHost };
 
 enum class Outcome : uint8_t { Ok, QueueDied, Cancelled };
 
+// How long a command that was given up keeps its key. A controller that is only slow still uses it,
+// and a key that ended under an RDMA operation costs the queue; so its answer is waited for. A
+// controller that is silent for longer than this may lose the queue over it.
+inline constexpr reactor::TimeNs kCancelGrace = 2'000'000'000;
+
 // The length of a keyed SGL descriptor has 24 bits. The caller splits; a longer command is a
 // programming error and stops the process.
 inline constexpr uint32_t kHostTransferMax = (1u << 24) - 1;
@@ -67,9 +72,11 @@ class HostEngine : public reactor::Poller, public rdma::ConnectionHandler {
   // Queues beyond the depth wait in order. A command on an unknown or dead queue ends with
   // QueueDied at once.
   virtual void submit(uint32_t queue, HostCommand* command) = 0;
-  // Gives commands with this tag up: the key dies at once, `done` follows with Cancelled when its
-  // death is certain. Where keys cannot die alone (no memory windows), that is when the controller
-  // answers or the queue closes.
+  // Gives commands with this tag up; `done` follows with Cancelled when nothing reaches the
+  // caller's memory any more. That is at once for commands that exposed none. Another keeps its key
+  // until the controller answers, but no longer than kCancelGrace; then the key is ended, and if
+  // the controller uses it after that, even by invalidating it, the queue dies. Where keys cannot
+  // die alone (no memory windows), it is when the controller answers or the queue closes.
   virtual void cancel(uint32_t queue, uint64_t tag) = 0;
   virtual void close(uint32_t queue) = 0;
   // The protection domain of the queues' association, for register_memory. Any thread.

@@ -171,6 +171,15 @@ void HostQueue::fail_connect(rdma::ConnectFailure failure, std::string message) 
   begin_close(std::move(message));
 }
 
+void HostQueue::expire(reactor::TimeNs now) {
+  if (state_ == HostQueueState::Connecting) {
+    fail_connect(rdma::ConnectFailure::Unreachable,
+                 "the connect was not answered within its time limit");
+  } else {
+    end_overdue_keys(now);
+  }
+}
+
 void HostQueue::on_disconnected(const std::string& reason) {
   disconnected_ = true;
   if (state_ == HostQueueState::Closing && !reason_certain_ && !reason.empty()) {

@@ -73,7 +73,7 @@ class HostQueue {
                        rdma::ConnectionHandler* handler);
 
   void submit(HostCommand* command);
-  void cancel(uint64_t tag);
+  void cancel(uint64_t tag, reactor::TimeNs now);
   // Ends the queue: memory is out of the peer's reach when this returns, commands end in
   // finish_close(). `certain` false: the connection's own reason is better, when it comes.
   void begin_close(std::string reason, bool certain = true);
@@ -91,6 +91,8 @@ class HostQueue {
   // Ends the commands, once. True when the queue can be destroyed: its last event went out.
   bool finish_close();
   bool finish_is_due() const { return !ended_ || disconnected_; }
+  // To be called when `deadline` is over: the connect fails, or keys of commands given up end.
+  void expire(reactor::TimeNs now);
   // Gives a connect up: ConnectFailed follows.
   void fail_connect(rdma::ConnectFailure failure, std::string message);
   // For the engine's own end: no event of the connection is waited for.
@@ -102,7 +104,8 @@ class HostQueue {
   HostQueueState state() const { return state_; }
   rdma::CompletionQueue* cq() const { return cq_; }
   uint32_t depth() const { return depth_; }
-  reactor::TimeNs deadline = reactor::kNever;  // of connecting
+  // Of connecting; then of the first key of a command given up, if the answer does not end it.
+  reactor::TimeNs deadline = reactor::kNever;
 
  private:
   // In-capsule data up to this size saves a READ at any load; more only helps a queue with at most
@@ -124,7 +127,8 @@ class HostQueue {
     std::unique_ptr<rdma::MemoryWindow> window;
     uint8_t* large_capsule = nullptr;
     uint32_t rkey = 0;
-    uint32_t receive_bytes = 0;  // of the receive window
+    uint32_t receive_bytes = 0;     // of the receive window
+    reactor::TimeNs key_until = 0;  // of a command given up whose key is Live
     uint16_t generation = 0;
     Key key = Key::None;
     bool used = false;
@@ -170,8 +174,9 @@ class HostQueue {
   void release_if_over(uint16_t index);
   void return_receive_bytes(Slot& slot);
   void end_all();
+  void end_overdue_keys(reactor::TimeNs now);
   void cancel_waiting(uint64_t tag);
-  void cancel_slot(uint16_t index);
+  void cancel_slot(uint16_t index, reactor::TimeNs now);
 
   uint8_t* small_capsule(uint16_t index) { return capsules_ + size_t{index} * small_stride_; }
 

@@ -1,6 +1,7 @@
 // How commands of a host queue end: completions and the controller's answers, cancellation, the
 // death of the queue. Nothing the controller sends is trusted: an answer that fits no command in
 // flight closes the queue. On the reactor's thread.
+#include <algorithm>
 #include <cstring>
 
 #include "nvmf/host_queue.h"
@@ -168,23 +169,41 @@ void HostQueue::end_all() {
   waiting_tail_ = nullptr;
 }
 
-void HostQueue::cancel(uint64_t tag) {
+void HostQueue::cancel(uint64_t tag, reactor::TimeNs now) {
   if (state_ != HostQueueState::Connecting && state_ != HostQueueState::Live) return;
   for (uint16_t index = 0; index < slot_count_; index++) {
     const HostCommand* command = slots_[index].command;
-    if (command != nullptr && command->tag == tag) cancel_slot(index);
+    if (command != nullptr && command->tag == tag) cancel_slot(index, now);
   }
   cancel_waiting(tag);
 }
 
-// The slot and its CID stay taken until the controller answers or the queue ends.
-void HostQueue::cancel_slot(uint16_t index) {
+// The slot and its CID stay taken until the controller answers or the queue ends. So does the key,
+// for a while: the controller may be about to use it.
+void HostQueue::cancel_slot(uint16_t index, reactor::TimeNs now) {
   Slot& slot = slots_[index];
   if (slot.cancelled || slot.answered) return;
   slot.cancelled = true;
   HostShared::add(shared_->counters.cancelled, 1);
-  if (slot.key == Key::Live) kill_key(index);
-  if (slot.key == Key::None && !slot.exposed) end_command(index);
+  if (slot.key == Key::Live) {
+    slot.key_until = now + kCancelGrace;
+    deadline = std::min(deadline, slot.key_until);
+  } else if (slot.key == Key::None && !slot.exposed) {
+    end_command(index);
+  }
+}
+
+void HostQueue::end_overdue_keys(reactor::TimeNs now) {
+  deadline = reactor::kNever;
+  for (uint16_t index = 0; index < slot_count_; index++) {
+    const Slot& slot = slots_[index];
+    if (!slot.cancelled || slot.key != Key::Live) continue;
+    if (slot.key_until <= now) {
+      kill_key(index);
+    } else {
+      deadline = std::min(deadline, slot.key_until);
+    }
+  }
 }
 
 void HostQueue::cancel_waiting(uint64_t tag) {

@@ -87,48 +87,79 @@ void release(void* semaphore) {
   static_cast<std::counting_semaphore<64>*>(semaphore)->release();
 }
 
-}  // namespace
-
-TEST(reads_and_writes_verify_over_udp) {
+// Both ends with one connected queue, number 1.
+struct Association {
   End target_end, host_end;
-  REQUIRE(target_end.open(0, "127.0.4.1") && host_end.open(1, "127.0.4.2"));
-  block::Options wanted;
-  wanted.kind = block::Kind::Memory;
-  wanted.size = kBytes;
-  auto backing = block::open_backing(wanted);
-  REQUIRE(bool(backing));
+  std::unique_ptr<block::Backing> backing;
   AcceptingSink target_sink;
   Waiting host_sink;
   std::unique_ptr<TargetEngine> target;
   std::unique_ptr<HostEngine> host;
-  std::counting_semaphore<64> ready(0);
-  run_on(target_end.reactor.get(), [&] {
-    auto made =
-        TargetEngine::create(target_end.device.get(), target_end.reactor.get(), &target_sink, {});
-    if (!made) return;
-    target = std::move(*made);
-    target_sink.engine = target.get();
-    target->set_namespace(1, 1, {backing->get(), false, 1u << 20}, release, &ready);
-    CHECK(bool(target_end.device->listen(4420, target.get())));
-  });
-  REQUIRE(target != nullptr);
-  ready.acquire();
-  run_on(host_end.reactor.get(), [&] {
-    auto made = HostEngine::create(host_end.device.get(), host_end.reactor.get(), &host_sink);
-    if (!made) return;
-    host = std::move(*made);
-    HostQueueOptions options{};
-    options.depth = kDepth;
-    options.in_capsule_bytes = kInCapsule;
-    options.timeout_ms = 5000;
-    options.parameters.responder_resources = 16;
-    const std::vector<uint8_t> data(32);
-    options.parameters.private_data = data;
-    CHECK(bool(host->connect(1, address_of("127.0.4.1"), 4420, options)));
-  });
-  REQUIRE(host != nullptr);
-  host_sink.seen.acquire();
-  CHECK_EQ(host_sink.count(EventKind::QueueEstablished, 1), 1);
+  std::counting_semaphore<64> ready{0};
+
+  bool begin() {
+    if (!target_end.open(0, "127.0.4.1") || !host_end.open(1, "127.0.4.2")) return false;
+    block::Options wanted;
+    wanted.kind = block::Kind::Memory;
+    wanted.size = kBytes;
+    auto opened = block::open_backing(wanted);
+    if (!opened) return false;
+    backing = std::move(*opened);
+    run_on(target_end.reactor.get(), [&] {
+      auto made =
+          TargetEngine::create(target_end.device.get(), target_end.reactor.get(), &target_sink, {});
+      if (!made) return;
+      target = std::move(*made);
+      target_sink.engine = target.get();
+      target->set_namespace(1, 1, {backing.get(), false, 1u << 20}, release, &ready);
+      CHECK(bool(target_end.device->listen(4420, target.get())));
+    });
+    if (target == nullptr) return false;
+    ready.acquire();
+    run_on(host_end.reactor.get(), [&] {
+      auto made = HostEngine::create(host_end.device.get(), host_end.reactor.get(), &host_sink);
+      if (!made) return;
+      host = std::move(*made);
+      HostQueueOptions options{};
+      options.depth = kDepth;
+      options.in_capsule_bytes = kInCapsule;
+      options.timeout_ms = 5000;
+      options.parameters.responder_resources = 16;
+      const std::vector<uint8_t> data(32);
+      options.parameters.private_data = data;
+      CHECK(bool(host->connect(1, address_of("127.0.4.1"), 4420, options)));
+    });
+    if (host == nullptr) return false;
+    host_sink.seen.acquire();
+    return host_sink.count(EventKind::QueueEstablished, 1) == 1;
+  }
+
+  // `before_host_ends`: on its reactor, when the queue is closed.
+  template <typename Body>
+  void end(Body before_host_ends) {
+    run_on(host_end.reactor.get(), [&] { host->close(1); });
+    host_sink.seen.acquire();
+    CHECK_EQ(host_sink.count(EventKind::QueueClosed, 1), 1);
+    run_on(host_end.reactor.get(), [&] {
+      for (const rdma::CounterValue& value : host->counters()) {
+        if (std::strncmp(value.name, "live.", 5) == 0) CHECK_EQ(value.value, 0u);
+      }
+      before_host_ends();
+      host.reset();
+    });
+    run_on(target_end.reactor.get(), [&] { target->remove_namespace(1, 1, release, &ready); });
+    ready.acquire();
+    run_on(target_end.reactor.get(), [&] { target.reset(); });
+    host_end.device.reset();
+    target_end.device.reset();
+  }
+};
+
+}  // namespace
+
+TEST(reads_and_writes_verify_over_udp) {
+  Association a;
+  REQUIRE(a.begin());
 
   const auto run = [&](BenchPattern pattern, uint32_t block, uint32_t depth, uint64_t count) {
     BenchOptions o;
@@ -139,7 +170,7 @@ TEST(reads_and_writes_verify_over_udp) {
     o.command_count = count;
     o.buffer_arena_bytes = 4 << 20;
     o.verify = true;
-    auto job = BenchJob::create(host.get(), host_end.reactor.get(), 1, o);
+    auto job = BenchJob::create(a.host.get(), a.host_end.reactor.get(), 1, o);
     if (!job) return BenchResult{};
     std::counting_semaphore<64> ended(0);
     (*job)->start([](BenchJob*, void* context) { release(context); }, &ended);
@@ -164,20 +195,79 @@ TEST(reads_and_writes_verify_over_udp) {
   run(BenchPattern::Write, 131072, 8, kBytes / 131072);
   CHECK_EQ(run(BenchPattern::Read, 131072, 4, kBytes / 131072).blocks_verified, kBytes / 512);
 
-  run_on(host_end.reactor.get(), [&] { host->close(1); });
-  host_sink.seen.acquire();
-  CHECK_EQ(host_sink.count(EventKind::QueueClosed, 1), 1);
-  run_on(host_end.reactor.get(), [&] {
-    for (const rdma::CounterValue& value : host->counters()) {
-      if (std::strncmp(value.name, "live.", 5) == 0) CHECK_EQ(value.value, 0u);
+  a.end([] {});
+}
+
+namespace {
+
+// Reads of 128 KiB with one of 1 MiB among them, which is given up at one of their ends.
+struct AbortRound {
+  static constexpr uint32_t kSmall = 32, kSmallBytes = 128 << 10, kLargeBytes = 1 << 20;
+
+  void start(uint32_t cancel_at_end) {
+    cancel_at = cancel_at_end;
+    ended = 0;
+    for (uint32_t i = 0; i <= kSmall; i++) {
+      HostCommand& command = commands[i];
+      command = {};
+      const uint32_t length = i == kSmall / 2 ? kLargeBytes : kSmallBytes;
+      command.sqe[0] = 0x02;  // Read
+      command.sqe[4] = 1;     // NSID
+      store16(command.sqe + 48, static_cast<uint16_t>(length / 512 - 1));
+      command.direction = Direction::ToHost;
+      command.memory = memory;
+      command.offset = i * kLargeBytes % memory->length;
+      command.length = length;
+      command.context = this;
+      command.tag = i == kSmall / 2 ? 2 : 1;
+      command.done = [](HostCommand* done, Outcome outcome, const uint8_t* cqe) {
+        static_cast<AbortRound*>(done->context)->on_end(*done, outcome, cqe);
+      };
+      engine->submit(1, &command);
     }
-    host.reset();
+  }
+  void on_end(const HostCommand& command, Outcome outcome, const uint8_t* cqe) {
+    if (command.tag == 1) {
+      CHECK(outcome == Outcome::Ok);
+      CHECK_EQ(load16(cqe + 14) >> 1, 0);
+    } else {
+      CHECK(outcome == Outcome::Ok || outcome == Outcome::Cancelled);
+      cancelled += outcome == Outcome::Cancelled;
+    }
+    if (++ended == cancel_at) engine->cancel(1, 2);
+    if (ended == kSmall + 1) over.release();
+  }
+
+  HostEngine* engine;
+  const HostMemory* memory;
+  uint32_t cancel_at = 0, ended = 0, cancelled = 0;
+  HostCommand commands[kSmall + 1] = {};
+  std::counting_semaphore<64> over{0};
+};
+
+}  // namespace
+
+TEST(giving_up_a_read_under_load_keeps_the_queue) {
+  Association a;
+  REQUIRE(a.begin());
+  std::vector<uint8_t> bytes(8u << 20);
+  std::unique_ptr<rdma::MemoryRegion> region;
+  run_on(a.host_end.reactor.get(), [&] {
+    auto registered = a.host->protection_domain()->register_memory(bytes.data(), bytes.size(),
+                                                                   a.host->region_access());
+    if (registered) region = std::move(*registered);
   });
-  run_on(target_end.reactor.get(), [&] { target->remove_namespace(1, 1, release, &ready); });
-  ready.acquire();
-  run_on(target_end.reactor.get(), [&] { target.reset(); });
-  host_end.device.reset();
-  target_end.device.reset();
+  REQUIRE(region != nullptr);
+  const HostMemory memory{bytes.data(), bytes.size(), region.get()};
+  AbortRound round{a.host.get(), &memory};
+  for (uint32_t i = 0; i < 2 * AbortRound::kSmall; i++) {
+    run_on(a.host_end.reactor.get(), [&] { round.start(1 + i % AbortRound::kSmall); });
+    round.over.acquire();
+  }
+  std::printf("%u reads of 1 MiB given up\n", round.cancelled);
+  CHECK(round.cancelled != 0);
+  CHECK_EQ(a.host_sink.count(EventKind::QueueClosed, 1), 0);
+  a.end([&] { region.reset(); });
 }
 
 TEST_MAIN
