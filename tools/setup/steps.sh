@@ -37,4 +37,7 @@ counted() {
   return "$status"
 }
 
-mocha_tests() { npx --no-install mocha --reporter tools/setup/counting-reporter.cjs "$@"; }
+# Bounded: a leaked handle or a process left behind by a failing test must not hold up the rest.
+mocha_tests() {
+  timeout --kill-after=10 1500 npx --no-install mocha --reporter tools/setup/counting-reporter.cjs "$@"
+}
