@@ -1,6 +1,6 @@
 // One thread per core that owns everything it touches: queue pairs, completion queues, buffers,
 // io_uring, timers. A reactor polls its Pollers in order, spins a little beyond the last work, then
-// arms them and sleeps in epoll. Other threads reach it only by post(). Nothing here knows RDMA,
+// arms them and sleeps in ppoll. Other threads reach it only by post(). Nothing here knows RDMA,
 // NVMe or Node.
 #pragma once
 #include <atomic>
