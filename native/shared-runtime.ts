@@ -158,12 +158,15 @@ export class SharedRuntime {
   }
 }
 
+/** One number with two names on Linux; which one is given is up to the C library. */
+const UNSUPPORTED: ReadonlySet<unknown> = new Set(['ENOTSUP', 'EOPNOTSUPP']);
+
 function openByDoor(door: Door, options: DeviceOptions): DeviceId {
   try {
     return door.openDevice(options);
   } catch (error) {
-    const unsupported = (error as { readonly code?: unknown } | null)?.code === 'ENOTSUP';
-    if (unsupported && options.provider === 'verbs') {
+    const code = (error as { readonly code?: unknown } | null)?.code;
+    if (UNSUPPORTED.has(code) && options.provider === 'verbs') {
       throw new ProviderUnavailableError(options.provider, error);
     }
     throw error;

@@ -35,11 +35,8 @@ function exitCodeOf(error: unknown): ExitCode {
   return ExitCode.failed;
 }
 
-/** What to do about errors of the system, by errno name. */
+/** What to do about errors of the system, by errno name. What native says of addresses in use or not there says it itself. */
 const SYSTEM_REMEDIES: Readonly<Record<string, string>> = {
-  // Who holds the port stands in the message.
-  EADDRINUSE: 'choose another address: --listen of nvmeof target, --from of the other commands',
-  EADDRNOTAVAIL: 'ip address shows the addresses this machine has',
   EACCES: 'run it as a user who may open it',
   EPERM: 'run it as a user who may do that',
   ENOENT: 'check the path',

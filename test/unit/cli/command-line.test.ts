@@ -106,12 +106,20 @@ describe('exit codes', () => {
     });
   }
 
-  it('an address in use is found through its causes, with what to do; its holder is named once', () => {
-    const cause = Object.assign(new Error('held by process 7 (x)'), { code: 'EADDRINUSE' });
+  it('an error of the system is found through its causes, with what to do', () => {
+    const cause = Object.assign(new Error('open'), { code: 'EACCES' });
+    const error = new NvmeofError('NAMESPACE_OPEN', 'namespace 1: open', { cause });
+    expect(describeFailure(error).remedy).to.contain('a user who may');
+  });
+
+  it('an address in use has its holder and the remedy in its message, once', () => {
+    const cause = Object.assign(new Error('held by process 7: stop it'), { code: 'EADDRINUSE' });
     const error = new NvmeofError('DEVICE_OPEN', `cannot open: ${cause.message}`, { cause });
-    const { message, remedy } = describeFailure(error);
-    expect(message).to.contain('process 7');
-    expect(remedy).to.match(/^choose another address: --listen .*--from/);
+    expect(describeFailure(error)).to.deep.equal({
+      exitCode: 1,
+      message: 'cannot open: held by process 7: stop it',
+      remedy: undefined,
+    });
   });
 
   it('wrong usage is 2, help and version are 0', async () => {

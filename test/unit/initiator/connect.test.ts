@@ -219,7 +219,7 @@ describe('connect', () => {
   it('does not blame the address for a provider that is not there', async () => {
     const bench = makeBench();
     bench.door.onOpenDevice = ({ provider }) => {
-      if (provider === 'verbs') throw systemError('ENOTSUP', 'no such provider');
+      if (provider === 'verbs') throw systemError('EOPNOTSUPP', 'no such provider');
     };
     for (const options of [{}, { address: '198.51.100.7' }]) {
       const error = await rejection(
