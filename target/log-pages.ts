@@ -57,6 +57,11 @@ function supportedPages(controller: Controller): Uint8Array {
   return SupportedPagesLog.encode({ pages });
 }
 
+/**
+ * What is not known stays 0. Data units, host commands and busy time are not counted by controller, only for the whole
+ * process (`Target.counters`); of data units 0 means "not reported" (section 5.1.12.1.3). Temperature, wear, power cycles
+ * and unsafe shutdowns are those of a device, which this is not.
+ */
 function smart({ context, createdAtMs, errorLog }: Controller): Uint8Array {
   return SmartLog.encode({
     availableSpare: SPARE_PERCENT,

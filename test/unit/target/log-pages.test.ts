@@ -92,6 +92,11 @@ describe('Get Log Page', () => {
       availableSpare: 100,
       powerOnHours: 3n,
       errorLogEntries: 1n,
+      // Not known by controller.
+      dataUnitsRead: 0n,
+      dataUnitsWritten: 0n,
+      hostReadCommands: 0n,
+      hostWriteCommands: 0n,
     });
   });
 });
