@@ -153,7 +153,13 @@ async function runTarget(context: CliContext, flags: TargetFlags): Promise<void>
   const config = await targetConfig(flags);
   const log = makeLogger(context.streams, flags.log, flags.json ?? false);
   const signal = untilSignal();
+  const running: { target?: Target } = {};
+  // From the start to the end: without a listener the signal opens Node's debugger, or ends the process.
+  process.on('SIGUSR1', () => {
+    if (running.target) log.info(nonZero(running.target.counters()), 'counters');
+  });
   const target = await Target.start(config, { log });
+  running.target = target;
   logStart(target, config, log);
   if (flags.json === true) context.printJson({ commands: connectCommands(config) });
   else {
@@ -161,12 +167,7 @@ async function runTarget(context: CliContext, flags: TargetFlags): Promise<void>
     for (const line of connectCommands(config)) context.print(`  ${line}`);
     context.print('Stop with Ctrl-C or SIGTERM.');
   }
-  const logCounters = (): void => {
-    log.info(nonZero(target.counters()), 'counters');
-  };
-  process.on('SIGUSR1', logCounters);
   log.info({ signal: await signal }, 'stopping');
-  process.off('SIGUSR1', logCounters);
   await target.close();
   log.info({}, 'stopped');
 }
