@@ -169,6 +169,14 @@ describe('nvmeof commands', function () {
   });
 });
 
+/** Resolves when the target has taken such a command. */
+async function untilServed({ process: target }: RunningTarget, command: string): Promise<void> {
+  while (!target.stderr.includes(`"target.commands.${command}":`)) {
+    target.child.kill('SIGUSR1');
+    await new Promise((resolve) => setTimeout(resolve, 100));
+  }
+}
+
 describe('a target that goes away', function () {
   this.timeout(60_000);
 
@@ -178,7 +186,7 @@ describe('a target that goes away', function () {
       ...['bench', target.address, target.nqn, '--rw', 'randwrite'],
       ...['--qd', '32', '--runtime', '30'],
     ]);
-    await new Promise((resolve) => setTimeout(resolve, 2500));
+    await untilServed(target, 'write');
     target.process.child.kill('SIGKILL');
     const killedAt = Date.now();
     const end = await bench.ended();
@@ -193,7 +201,7 @@ describe('a target that goes away', function () {
       ...['bench', target.address, target.nqn, '--rw', 'randread'],
       ...['--qd', '32', '--runtime', '30'],
     ]);
-    await new Promise((resolve) => setTimeout(resolve, 2500));
+    await untilServed(target, 'read');
     const stopped = await target.stop('SIGINT');
     expect(stopped.code, stopped.stderr).to.equal(0);
     const end = await bench.ended();

@@ -3,7 +3,6 @@ import { expect } from 'chai';
 import { loopbackAddress, nvmeof, Process } from '../support/processes.ts';
 
 const NQN = 'nqn.2026-11.io.nvmeof:counters';
-const SOURCES = { NVMEOF_FROM_SOURCE: '1' };
 
 interface LogRecord {
   readonly msg: string;
@@ -23,7 +22,7 @@ describe('counters', function () {
   it('are logged by a target on SIGUSR1, and printed by bench', async () => {
     const address = loopbackAddress();
     const args = ['target', '--export', 'memory:8MiB', '--nqn', NQN, '--listen', address];
-    const target = new Process(args, SOURCES);
+    const target = new Process(args);
     try {
       await target.waitFor(/nvme connect -t rdma/);
       const bench = await nvmeof(['bench', address, NQN, '--number', '10', '--json']);

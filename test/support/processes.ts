@@ -33,7 +33,8 @@ export class Process {
 
   constructor(args: readonly string[], env: NodeJS.ProcessEnv = {}) {
     this.child = spawn(process.execPath, [CLI, ...args], {
-      env: { ...process.env, ...env },
+      // Not a dist/ that may be older.
+      env: { NVMEOF_FROM_SOURCE: '1', ...process.env, ...env },
       stdio: ['pipe', 'pipe', 'pipe'],
     });
     this.child.stdout?.on('data', (chunk: Buffer) => (this.stdout += chunk.toString('latin1')));
