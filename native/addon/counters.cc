@@ -1,23 +1,23 @@
 // One flat map of counters, gathered from the devices, the engines, the reactors and the
 // registries.
-#include <map>
 #include <string>
 #include <utility>
 
 #include "addon/instance.h"
+#include "rdma/counter_totals.h"
 
 namespace nvmeof::addon {
 
 namespace {
 
-using Counters = std::map<std::string, double>;
+using Counters = rdma::CounterTotals;
 
-// Counters of the same name add up: over devices and reactors.
+// One value for each name, over devices and reactors.
 void add(Counters& all, const std::vector<rdma::CounterValue>& some, const char* prefix) {
   for (const rdma::CounterValue& counter : some) {
     std::string name = counter.name;
     if (!name.starts_with(prefix) && !name.starts_with("live.")) name.insert(0, prefix);
-    all[name] += static_cast<double>(counter.value);
+    rdma::add_counter(all, name, counter);
   }
 }
 

@@ -259,9 +259,14 @@ struct DeviceOptions {
   uint32_t connect_timeout_ms = 5000;      // of the whole CM exchange on the active side
 };
 
+// How the values of several devices become one: events and objects add up; of what limits a device,
+// the smallest is shown.
+enum class CounterKind : uint8_t { Sum, Smallest };
+
 struct CounterValue {
   const char* name;
   uint64_t value;
+  CounterKind kind = CounterKind::Sum;
 };
 
 class Device {

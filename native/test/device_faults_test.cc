@@ -1,10 +1,13 @@
 // Soft devices when things go wrong: nobody there, rejected, killed, second process, foreign
 // packets, forged reports, a device without GSO.
+#include <fcntl.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 #include <csignal>
 
+#include "rdma/counter_totals.h"
 #include "rdma/soft/flow.h"
 #include "rdma/soft/packet.h"
 #include "rdma/soft/socket_setup.h"
@@ -453,6 +456,55 @@ TEST(a_capture_of_a_connection_is_written) {
   CHECK(std::ftell(file) >= 24 + 3 * (16 + 308));
   std::fclose(file);
   unlink(path.c_str());
+}
+
+TEST(a_capture_that_cannot_go_on_is_counted) {
+  const std::string path = "/tmp/device_faults_test." + std::to_string(getpid()) + ".fifo";
+  std::signal(SIGPIPE, SIG_IGN);
+  REQUIRE(mkfifo(path.c_str(), 0600) == 0);
+  const int reader = open(path.c_str(), O_RDONLY | O_NONBLOCK);
+  REQUIRE(reader >= 0);
+  {
+    DeviceOptions options = Node::at(next_loopback());
+    options.pcap_path = path;
+    Node target(options), host(Node::at(next_loopback()));
+    REQUIRE(target.device && host.device);
+    CHECK_EQ(target.counter("soft.pcap_failed"), 0u);
+    close(reader);  // as a disk that is full
+    target.listen(kPort);
+    CHECK(connect_pair(host, 0, target, kPort, 4096).passive != nullptr);
+    CHECK(eventually([&] { return target.counter("soft.pcap_failed") == 1; }));
+    CHECK_EQ(host.counter("soft.pcap_failed"), 0u);
+  }
+  unlink(path.c_str());
+}
+
+TEST(totals_of_two_devices_add_events_and_show_the_smallest_limit) {
+  DeviceOptions options = Node::at(next_loopback());
+  options.path_mtu = 1024;
+  Node small(options);
+  options.address = next_loopback();
+  options.path_mtu = 4096;
+  options.socket_buffer_bytes = 64 << 10;
+  Node large(options);
+  REQUIRE(small.device && large.device);
+  large.listen(kPort);
+  CHECK(connect_pair(small, 0, large, kPort, 4096).passive != nullptr);
+  for (const bool forwards : {true, false}) {
+    CounterTotals totals;
+    for (Node* node : {forwards ? &small : &large, forwards ? &large : &small})
+      for (const CounterValue& value : node->device->counters())
+        add_counter(totals, value.name, value);
+    CHECK_EQ(totals.at("soft.path_mtu_bytes"), 1024.0);
+    CHECK_EQ(totals.at("socket.gso"), static_cast<double>(std::min(small.counter("socket.gso"),
+                                                                   large.counter("socket.gso"))));
+    CHECK_EQ(totals.at("soft.connections"), 2.0);
+    for (const char* name : {"socket.receive_buffer_bytes", "soft.receive_window_bytes"})
+      CHECK_EQ(totals.at(name),
+               static_cast<double>(std::min(small.counter(name), large.counter(name))));
+    CHECK(small.counter("socket.receive_buffer_bytes") !=
+          large.counter("socket.receive_buffer_bytes"));
+  }
 }
 
 TEST_MAIN

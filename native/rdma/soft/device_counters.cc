@@ -145,10 +145,12 @@ std::vector<CounterValue> Device::counters() const {
   uint32_t buffer = ~0u;  // the smallest is what limits
   for (const auto& shard : shards_) buffer = std::min(buffer, shard->link().receive_buffer_bytes());
   out.push_back({"soft.connections", connections_->live()});
-  out.push_back({"soft.path_mtu_bytes", capabilities_.path_mtu});
-  out.push_back({"soft.receive_window_bytes", capabilities_.receive_window_bytes});
-  out.push_back({"socket.receive_buffer_bytes", buffer});
-  out.push_back({"socket.gso", gso_.load(std::memory_order_relaxed) ? 1u : 0u});
+  out.push_back({"soft.pcap_failed", pcap_ && pcap_->failed() ? 1u : 0u});
+  constexpr CounterKind kSmallest = CounterKind::Smallest;
+  out.push_back({"soft.path_mtu_bytes", capabilities_.path_mtu, kSmallest});
+  out.push_back({"soft.receive_window_bytes", capabilities_.receive_window_bytes, kSmallest});
+  out.push_back({"socket.receive_buffer_bytes", buffer, kSmallest});
+  out.push_back({"socket.gso", gso_.load(std::memory_order_relaxed) ? 1u : 0u, kSmallest});
   return out;
 }
 

@@ -27,7 +27,8 @@ class PcapWriter {
   void received(const Arrival& arrival, uint16_t ip_id, bool dont_fragment = true);
   void flush();
   uint64_t packets() const;
-  bool failed() const;  // a write failed (disk full): recording stopped
+  // A write failed (disk full): recording stopped. Counted as soft.pcap_failed.
+  bool failed() const;
 
  private:
   explicit PcapWriter(std::FILE* file);

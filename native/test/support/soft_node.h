@@ -225,8 +225,8 @@ class Node final : public rdma::ConnectionHandler {
     return accepted_;
   }
   uint64_t counter(const std::string& name) const {
-    for (const auto& [entry, value] : device->counters()) {
-      if (name == entry) return value;
+    for (const rdma::CounterValue& value : device->counters()) {
+      if (name == value.name) return value.value;
     }
     fail(__FILE__, __LINE__, "no counter " + name);
     return 0;
