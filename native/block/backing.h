@@ -61,6 +61,9 @@ class Channel : public reactor::Poller {
   // Try to end requests that hang; each still completes through `done` (ECANCELED where it could be
   // stopped).
   virtual void cancel_all() = 0;
+  // Buffers were offered, but the kernel did not register them (RLIMIT_MEMLOCK is too small): it
+  // works, but slower, as each request pins its pages.
+  virtual bool buffers_refused() const { return false; }
   // True when read/write complete inside submit(): memory and null.
   virtual bool synchronous() const = 0;
 };

@@ -63,8 +63,9 @@ Result<void> UringChannel::set_up(const FixedBuffer* buffers, uint32_t buffer_co
   // Fixed buffers count against RLIMIT_MEMLOCK; without them the kernel pins pages per request.
   std::vector<iovec> vectors(buffer_count);
   for (uint32_t i = 0; i < buffer_count; i++) vectors[i] = {buffers[i].base, buffers[i].length};
-  if (buffer_count > 0 && io_uring_register_buffers(&ring_, vectors.data(), buffer_count) == 0)
-    buffers_.assign(buffers, buffers + buffer_count);
+  buffers_refused_ =
+      buffer_count > 0 && io_uring_register_buffers(&ring_, vectors.data(), buffer_count) != 0;
+  if (!buffers_refused_) buffers_.assign(buffers, buffers + buffer_count);
   if (reactor_) reactor_->add_fd(ring_.ring_fd);
   return {};
 }

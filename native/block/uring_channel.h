@@ -22,6 +22,7 @@ class UringChannel final : public Channel {
   void submit(Request* request) override;
   uint32_t in_flight() const override { return in_flight_ + waiting_count_; }
   void cancel_all() override;
+  bool buffers_refused() const override { return buffers_refused_; }
   bool synchronous() const override { return false; }
 
  private:
@@ -37,7 +38,7 @@ class UringChannel final : public Channel {
   reactor::Reactor* reactor_;
   FileHandle* file_;
   io_uring ring_{};
-  bool ring_open_ = false, fixed_file_ = false;
+  bool ring_open_ = false, fixed_file_ = false, buffers_refused_ = false;
   std::vector<FixedBuffer> buffers_;
   Request* waiting_head_ = nullptr;
   Request* waiting_tail_ = nullptr;

@@ -80,6 +80,7 @@ void TargetEngineImpl::set_namespace(uint32_t table, uint32_t nsid, const Namesp
   const block::FixedBuffer buffers = memory_->whole();
   auto channel = entry.backing->open_channel(reactor_, &buffers, 1);
   if (!channel) return tables_.fail(table, nsid, channel.error(), done, context);
+  if ((*channel)->buffers_refused()) TargetCounters::add(counters_.unregistered_channels, 1);
   auto fresh = std::make_unique<Namespace>();
   fresh->nsid = nsid;
   fresh->backing = entry.backing;
@@ -143,6 +144,7 @@ std::vector<rdma::CounterValue> TargetEngineImpl::counters() const {
   values.push_back({"target.errors", get(counters_.errors)});
   values.push_back({"target.bufferWaits", get(counters_.buffer_waits)});
   values.push_back({"target.queueFailures", get(counters_.queue_failures)});
+  values.push_back({"target.unregisteredChannels", get(counters_.unregistered_channels)});
   values.push_back({"live.targetQueues", get(counters_.live_queues)});
   values.push_back({"live.targetCommands", get(counters_.live_commands)});
   values.push_back({"live.targetBuffers", get(counters_.live_buffers)});

@@ -36,7 +36,7 @@ inline constexpr uint64_t kDrainPatience = 500 * kMillisecond;     // then chann
 struct TargetCounters {  // one writer, any reader
   std::atomic<uint64_t> commands[kIoRows], control_commands, bytes_read, bytes_written, errors,
       buffer_waits, queue_failures, live_queues, live_commands, live_buffers, live_receives,
-      live_namespaces;
+      live_namespaces, unregistered_channels;
   static void add(std::atomic<uint64_t>& counter, uint64_t by) {
     counter.store(counter.load(std::memory_order_relaxed) + by, std::memory_order_relaxed);
   }

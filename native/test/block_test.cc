@@ -269,6 +269,26 @@ TEST(file_through_io_uring_in_every_cache_mode) {
   }
 }
 
+TEST(buffers_that_the_kernel_does_not_register_are_told_and_file_io_works) {
+  if (!UringChannel::allowed()) return;
+  const Folder folder;
+  auto backing = open_backing(file_options(folder.file("data", 1 << 20)));
+  REQUIRE(backing);
+  alignas(4096) static uint8_t arena[8192];
+  for (const bool valid : {true, false}) {
+    // Nothing is mapped at the first page: refused as a limit that is too low would be.
+    const FixedBuffer fixed{valid ? static_cast<void*>(arena) : reinterpret_cast<void*>(4096),
+                            sizeof arena};
+    auto channel = backing.value()->open_channel(nullptr, &fixed, 1);
+    REQUIRE(bool(channel));
+    CHECK_EQ(channel.value()->buffers_refused(), !valid);
+    exercise(*channel.value(), true);
+  }
+  auto none_offered = backing.value()->open_channel(nullptr, nullptr, 0);
+  REQUIRE(bool(none_offered));
+  CHECK(!none_offered.value()->buffers_refused());
+}
+
 TEST(file_through_threads) {
   const Folder folder;
   FileHandle file;

@@ -739,6 +739,16 @@ TEST(removal_waits_for_what_is_in_flight_and_new_commands_see_it_at_once) {
   CHECK_EQ(b.host.answer(2)->status, 0);
 }
 
+TEST(channels_whose_buffers_were_not_registered_are_counted) {
+  Bound b(32);
+  CHECK_EQ(b.rig.counter("target.unregisteredChannels"), 0u);
+  ScriptedBacking second(1u << 20);
+  second.refuses_buffers = true;
+  b.rig.add_namespace(2, &second);
+  CHECK_EQ(b.rig.counter("target.unregisteredChannels"), 1u);
+  CHECK_EQ(b.host.ask(read_of(b.host, 4, 8, 2)).status, 0);
+}
+
 TEST(a_hanging_backing_is_cancelled_so_that_removal_ends) {
   Bound b(32);
   b.backing.hold = true;

@@ -27,6 +27,7 @@ class ScriptedChannel : public block::Channel {
     backing_->cancels++;
     if (backing_->cancellable) backing_->release_all(ECANCELED);
   }
+  bool buffers_refused() const override { return backing_->refuses_buffers; }
   bool synchronous() const override { return !backing_->hold; }
 
  private:

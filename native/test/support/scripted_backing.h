@@ -35,7 +35,8 @@ class ScriptedBacking : public block::Backing {
 
   std::vector<uint8_t> bytes;
   bool is_read_only = false, deallocates = true;
-  bool hold = false;        // requests wait for release
+  bool hold = false;  // requests wait for release
+  bool refuses_buffers = false;
   bool cancellable = true;  // cancel_all() ends held requests
   bool refuses_channels = false;
   int open_channels = 0, prefetches = 0, cancels = 0;

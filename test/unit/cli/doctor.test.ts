@@ -135,6 +135,12 @@ describe('doctor', () => {
       'RLIMIT_MEMLOCK',
       /ulimit -l unlimited/,
     ],
+    [
+      'locked memory below what a file namespace registers',
+      { '/proc/self/limits': 'Max locked memory  90000000  90000000  bytes\n' },
+      'RLIMIT_MEMLOCK',
+      /ulimit -l unlimited/,
+    ],
     ['no limits to read', { '/proc/self/limits': undefined }, 'RLIMIT_MEMLOCK', /ulimit/],
     [
       'io_uring off',
