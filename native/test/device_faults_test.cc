@@ -119,14 +119,15 @@ TEST(a_killed_peer_ends_the_connection_at_once) {
     REQUIRE(busy->sends.size() == 1);
     CHECK(busy->sends[0].status == Status::RetryExceeded);
   });
-  CHECK(host.counter("soft.requester.unreachable") >= 1);
+  // Counters are published every few milliseconds.
+  CHECK(eventually([&] { return host.counter("soft.requester.unreachable") >= 1; }));
   // The one that sends nothing by itself finds out by its probe.
   CHECK(eventually([&] { return host.has(ConnectionEvent::Disconnected, idle->id); }, 5'000));
   host.on(0, [&] {
     REQUIRE(idle->receives.size() == 1);
     CHECK(idle->receives[0].status == Status::FlushError);
   });
-  CHECK(host.counter("soft.requester.probes") >= 1);
+  CHECK(eventually([&] { return host.counter("soft.requester.probes") >= 1; }));
 }
 
 TEST(a_killed_peer_can_be_replaced) {
