@@ -3,7 +3,9 @@
  * word, connects under load. Bounded in time, and nothing is left on the target.
  */
 import { expect } from 'chai';
+import { spawn } from 'node:child_process';
 import { once } from 'node:events';
+import { fileURLToPath } from 'node:url';
 import { connect, DisconnectedError } from '../../initiator/index.ts';
 import type { Target } from '../../target/index.ts';
 import {
@@ -27,6 +29,7 @@ import {
 import { loopbackAddress, Process, startTarget } from '../support/processes.ts';
 import { RocePeer } from '../support/roce-peer.ts';
 
+const LOAD_WORKER = fileURLToPath(new URL('../support/load-worker.ts', import.meta.url));
 const PORT = 4420;
 /** A host that died silently is noticed by retransmission (half a second) or by its keep alive timeout. */
 const NOTICED_MS = 10_000;
@@ -83,23 +86,30 @@ describe('connecting and disconnecting in time', function () {
   it('a host connects within 2 s while others keep every data buffer busy', async () => {
     const namespaces = [{ memory: 64 << 20 }];
     await withTarget({ namespaces }, async (scope) => {
-      // 95 MiB in flight where a reactor's buffers hold 64.
-      const load = '--rw randwrite --bs 128k --qd 127 --queues 2 --buffers 32M --runtime 60';
-      const hosts = Array.from({ length: 3 }, () => benchHost(scope.address, load));
+      // 4 hosts with 127 writes of 256 KiB each want 127 MiB of buffers, where the target's reactor has 64.
+      const hosts = spawn(
+        process.execPath,
+        ['--import', 'tsx', LOAD_WORKER, scope.address, NQN, '4', '262144', '127'],
+        { stdio: ['ignore', 'ignore', 'pipe'] },
+      );
+      const ended = once(hosts, 'close');
+      let said = '';
+      hosts.stderr.on('data', (chunk: Buffer) => (said += chunk.toString()));
       try {
         const waits = (): number => lease().runtime.door.counters()['target.bufferWaits'] ?? 0;
-        const waiting = (since: number) => (): boolean =>
-          waits() > since + 1000 && scope.target.controllers.length >= hosts.length;
-        await eventually(waiting(0), 30_000, () => hosts.map(({ stderr }) => stderr).join());
+        const waiting = (since: number) => (): boolean => waits() > since + 500;
+        await eventually(waiting(0), 30_000, () => `commands that wait for buffers ${said}`);
+        expect(scope.target.controllers).to.have.length(4);
         const begin = performance.now();
         const controller = await scope.connect();
         await controller.identify();
         expect(performance.now() - begin).to.be.lessThan(2000);
         // It was so all the time.
-        await eventually(waiting(waits()), NOTICED_MS, () => 'commands wait for buffers still');
+        await eventually(waiting(waits()), NOTICED_MS, () => `they wait still ${said}`);
         await within(NOTICED_MS, 'a read', controller.namespace(1).read(0, 8));
       } finally {
-        await Promise.all(hosts.map((host) => host.stop('SIGKILL')));
+        hosts.kill('SIGKILL');
+        await ended;
       }
     });
   });
