@@ -35,7 +35,10 @@ const LAYERS: readonly (readonly [folder: string, allowed: readonly string[]])[]
   ['native/rdma/', ['reactor/', 'rdma/provider.h']],
   ['native/block/', ['reactor/', 'block/']],
   ['native/nvmf/', ['reactor/', 'block/', 'nvmf/', 'wire/', 'rdma/provider.h']],
-  ['native/addon/', ['reactor/', 'block/', 'nvmf/', 'wire/', 'addon/', 'rdma/provider.h']],
+  [
+    'native/addon/',
+    ['reactor/', 'block/', 'nvmf/', 'wire/', 'addon/', 'rdma/provider.h', 'rdma/counter_totals.h'],
+  ],
 ];
 
 const isCpp = (path: string): boolean => /\.(cc|h)$/.test(path);
