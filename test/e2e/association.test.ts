@@ -175,6 +175,13 @@ describe('hosts that fall silent', function () {
         const warm = new Load(controller.namespace(2));
         await warm.progress();
         await warm.stop();
+        // The last answer may be known before its buffer is free: wait until only the event request is left.
+        const idle = (): boolean => {
+          const live = liveCounters(lease());
+          const commands = [live['live.targetCommands'], live['live.host.slots']];
+          return commands.every((count) => count === 1) && !('live.targetBuffers' in live);
+        };
+        await eventually(idle, NOTICED_MS, () => JSON.stringify(liveCounters(lease())));
         const before = liveCounters(lease());
         const load = '--rw randrw --bs 16k --qd 64 --queues 2 --buffers 8M --runtime 60';
         const host = benchHost(scope.address, `${load} --keep-alive 2s`);

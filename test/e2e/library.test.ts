@@ -6,7 +6,7 @@ import { expect } from 'chai';
 import { connect, discover, CommandAbortedError, NvmeStatusError } from '../../initiator/index.ts';
 import type { Controller } from '../../initiator/index.ts';
 import { Target } from '../../target/index.ts';
-import { keepLiveCounters, liveCounters } from '../support/counters.ts';
+import { expectLiveCounters, keepLiveCounters, liveCounters } from '../support/counters.ts';
 import { NQN, failureOf, randomBytes, within, withTarget } from '../support/in-process.ts';
 
 const MIB = 1 << 20;
@@ -261,7 +261,7 @@ describe('library: several of everything', function () {
         expect(path).to.include({ transport: 'rdma', addressFamily: 'ipv4', address });
         expect(path).to.include({ service: '4420', rdmaProvider: 'rocev2', problem: undefined });
       }
-      expect(liveCounters(lease())).to.deep.equal(before);
+      await expectLiveCounters(lease(), before);
     });
   });
 
