@@ -140,8 +140,11 @@ void UringChannel::prepare(io_uring_sqe* sqe, Request* request) {
     case Step::ZeroRange:
     case Step::PunchHole: {
       const int mode = progress.step == Step::ZeroRange ? kZeroRangeMode : kPunchHoleMode;
-      io_uring_prep_fallocate(sqe, file_->fd, mode, static_cast<off_t>(request->offset),
-                              static_cast<off_t>(request->length));
+      io_uring_prep_fallocate(sqe, file_->fd, mode, 0, 0);
+      // Set here, as liburing 2.3 takes both as signed and 2.9 as unsigned. IORING_OP_FALLOCATE has
+      // its length in addr.
+      sqe->off = request->offset;
+      sqe->addr = request->length;
       break;
     }
     case Step::ZeroWrite: {
