@@ -5,6 +5,7 @@
 // Control bits: 0 to the unbound queue, 1 name the host's memory in the SGL, 2 the backing holds
 // its requests from here on, 3 it releases them, 4 the control plane answers, 5 abort this CID, 6
 // do not settle yet, 7 pad the capsule to a whole SQE with PSDT 01.
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
