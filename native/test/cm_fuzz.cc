@@ -3,6 +3,7 @@
 // tried as they are). Flags: 1 send from the peer that is known, 2 put live comm ids and the
 // transaction id in, 4 let time pass (bits 5-7: how long), 8 the application answers what waits
 // (16: by rejecting); without 4, bits 5-7 name a local event.
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 

@@ -1,6 +1,7 @@
 // The connection exchanges of the captures replayed against the agent: as the passive side with the
 // kernel host's datagrams, as the active side with the kernel target's. What we send is the
 // kernel's bytes but for the values that are ours (ids, GUID, queue pair, PSN, timers).
+#include <algorithm>
 #include <map>
 #include <vector>
 

@@ -1,6 +1,7 @@
 // The ICRC against every captured packet, a bit-by-bit second implementation, and damage.
 #include "rdma/soft/icrc.h"
 
+#include <algorithm>
 #include <chrono>
 #include <random>
 

@@ -2,6 +2,7 @@
 // every length and damaged headers; the small vocabularies of the headers.
 #include "rdma/soft/packet.h"
 
+#include <algorithm>
 #include <map>
 #include <random>
 #include <string>

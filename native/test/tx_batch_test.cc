@@ -2,6 +2,7 @@
 // with ICRCs that fit the identification each segment will leave with.
 #include "rdma/soft/tx_batch.h"
 
+#include <algorithm>
 #include <map>
 #include <random>
 
