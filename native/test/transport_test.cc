@@ -1,5 +1,7 @@
 // One transport and its peer over a simulated network without faults: every operation, addressing,
 // checks of arriving packets, timers, shared resources.
+#include <algorithm>
+
 #include "rdma/soft/transport.h"
 
 #include "sim/network.h"
