@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "wire/generated/nvme_wire.h"
+
 namespace nvmeof::nvmf {
 
 inline uint16_t load16(const uint8_t* from) {
@@ -42,44 +44,68 @@ constexpr uint32_t bits(uint32_t word, unsigned shift, unsigned count) {
   return (word >> shift) & ((1u << count) - 1);
 }
 
-inline constexpr size_t kSqeBytes = 64;
-inline constexpr size_t kCqeBytes = 16;
+// Short names for what native/wire describes: the numbers stand there, once for both languages.
+template <typename T, typename E>
+constexpr T number(E value) {
+  return static_cast<T>(value);
+}
+constexpr uint16_t at(const wire::Field& field) {
+  return static_cast<uint16_t>(field.offset);
+}
+
+inline constexpr size_t kSqeBytes = wire::Sqe::kSize;
+inline constexpr size_t kCqeBytes = wire::Cqe::kSize;
 
 // Submission queue entry, Base Figure 91; Fabrics, Base Figure 535.
 namespace sqe {
-inline constexpr uint16_t kOpcode = 0, kFlags = 1, kCid = 2, kNsid = 4, kFctype = 4, kSgl1 = 24,
-                          kCdw10 = 40, kCdw11 = 44, kCdw12 = 48;
-inline constexpr uint16_t kSglAddress = kSgl1, kSglLength = kSgl1 + 8, kSglKey = kSgl1 + 11,
-                          kSglType = kSgl1 + 15;
+inline constexpr uint16_t kOpcode = at(wire::Sqe::kOpcode), kFlags = at(wire::Sqe::kPsdt),
+                          kCid = at(wire::Sqe::kCid), kNsid = at(wire::Sqe::kNsid),
+                          kFctype = at(wire::ConnectCommand::kFctype), kSgl1 = at(wire::Sqe::kSgl1),
+                          kCdw10 = at(wire::Sqe::kCdw10), kCdw11 = at(wire::Sqe::kCdw11),
+                          kCdw12 = at(wire::Sqe::kCdw12);
+using Keyed = wire::KeyedDataBlockDescriptor;
+inline constexpr uint16_t kSglAddress = kSgl1 + at(Keyed::kAddress),
+                          kSglLength = kSgl1 + at(Keyed::kLength),
+                          kSglKey = kSgl1 + at(Keyed::kKey), kSglType = kSgl1 + at(Keyed::kType);
 }  // namespace sqe
 
 // Flags byte: PSDT in bits 7:6, FUSE in bits 1:0. Fabrics allow SGLs only (01b).
-inline constexpr uint8_t kPsdtMask = 0xC0, kPsdtSgl = 0x40, kFuseMask = 0x03;
+inline constexpr uint8_t kPsdtMask = 0xC0, kPsdtSgl = 1 << wire::Sqe::kPsdt.shift, kFuseMask = 0x03;
 
 // Completion queue entry, Base Figure 96; no phase bit on fabrics.
 namespace cqe {
-inline constexpr size_t kResult = 0, kSqhd = 8, kSqid = 10, kCid = 12, kStatus = 14;
+inline constexpr size_t kResult = wire::Cqe::kResult.offset, kSqhd = wire::Cqe::kSqhd.offset,
+                        kSqid = wire::Cqe::kSqid.offset, kCid = wire::Cqe::kCid.offset,
+                        kStatus = wire::Cqe::kPhase.offset;
 }
 
 // SGL descriptor identifiers (type << 4 | subtype), Base 4.3.2.
-inline constexpr uint8_t kSglInCapsule = 0x01;  // data block, offset subtype
-inline constexpr uint8_t kSglKeyed = 0x40;
-inline constexpr uint8_t kSglKeyedInvalidate = 0x4F;
+inline constexpr uint8_t kSglInCapsule = number<uint8_t>(wire::SglIdentifier::kInCapsule);
+inline constexpr uint8_t kSglKeyed = number<uint8_t>(wire::SglIdentifier::kKeyed);
+inline constexpr uint8_t kSglKeyedInvalidate =
+    number<uint8_t>(wire::SglIdentifier::kKeyedInvalidate);
 
-inline constexpr uint8_t kOpcodeFabrics = 0x7F;
-inline constexpr uint8_t kFctypeConnect = 0x01;
+inline constexpr uint8_t kOpcodeFabrics = number<uint8_t>(wire::AdminOpcode::kFabrics);
+inline constexpr uint8_t kFctypeConnect = number<uint8_t>(wire::FabricsType::kConnect);
 inline constexpr uint32_t kNsidAll = 0xFFFFFFFF;
 
 // I/O opcodes, NVM Figure 22.
 namespace io {
-inline constexpr uint8_t kFlush = 0x00, kWrite = 0x01, kRead = 0x02, kCompare = 0x05,
-                         kWriteZeroes = 0x08, kDatasetManagement = 0x09, kVerify = 0x0C;
+inline constexpr uint8_t kFlush = number<uint8_t>(wire::IoOpcode::kFlush),
+                         kWrite = number<uint8_t>(wire::IoOpcode::kWrite),
+                         kRead = number<uint8_t>(wire::IoOpcode::kRead),
+                         kCompare = number<uint8_t>(wire::IoOpcode::kCompare),
+                         kWriteZeroes = number<uint8_t>(wire::IoOpcode::kWriteZeroes),
+                         kDatasetManagement = number<uint8_t>(wire::IoOpcode::kDatasetManagement),
+                         kVerify = number<uint8_t>(wire::IoOpcode::kVerify);
 }
 // CDW12 of commands with an LBA range, NVM Figure 85 and following.
-inline constexpr unsigned kFuaBit = 30, kDeacBit = 25;
+inline constexpr unsigned kFuaBit = wire::BlockCommand::kFua.shift,
+                          kDeacBit = wire::BlockCommand::kDeac.shift;
 // Dataset Management: CDW11 bit 2 asks for deallocation; range entries of 16 bytes (NVM 3.3.3).
-inline constexpr unsigned kAttributeDeallocateBit = 2;
-inline constexpr uint32_t kDsmRangeBytes = 16;
-inline constexpr size_t kDsmBlocks = 4, kDsmSlba = 8;
+inline constexpr unsigned kAttributeDeallocateBit = wire::DatasetManagementCommand::kAd.shift;
+inline constexpr uint32_t kDsmRangeBytes = wire::DatasetManagementRange::kSize;
+inline constexpr size_t kDsmBlocks = wire::DatasetManagementRange::kNlb.offset,
+                        kDsmSlba = wire::DatasetManagementRange::kSlba.offset;
 
 }  // namespace nvmeof::nvmf

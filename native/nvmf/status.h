@@ -5,28 +5,37 @@
 #include <cstdint>
 
 #include "block/backing.h"
+#include "wire/generated/nvme_wire.h"
 
 namespace nvmeof::nvmf {
 
-inline constexpr uint16_t kDoNotRetry = 0x4000;
+inline constexpr uint16_t kDoNotRetry = wire::kStatusDnr;
+
+// Worth sending again, or never (DNR).
+constexpr uint16_t again(wire::Status status) {
+  return static_cast<uint16_t>(status);
+}
+constexpr uint16_t final(wire::Status status) {
+  return static_cast<uint16_t>(again(status) | kDoNotRetry);
+}
 
 namespace status {
-inline constexpr uint16_t kSuccess = 0;
-inline constexpr uint16_t kInvalidOpcode = 0x0001 | kDoNotRetry;
-inline constexpr uint16_t kInvalidField = 0x0002 | kDoNotRetry;
-inline constexpr uint16_t kInternalError = 0x0006;
-inline constexpr uint16_t kAbortRequested = 0x0007;
-inline constexpr uint16_t kInvalidNamespace = 0x000B | kDoNotRetry;
-inline constexpr uint16_t kSglLengthInvalid = 0x000F | kDoNotRetry;
-inline constexpr uint16_t kSglTypeInvalid = 0x0011 | kDoNotRetry;
-inline constexpr uint16_t kSglOffsetInvalid = 0x0016 | kDoNotRetry;
-inline constexpr uint16_t kNamespaceWriteProtected = 0x0020 | kDoNotRetry;
-inline constexpr uint16_t kLbaOutOfRange = 0x0080 | kDoNotRetry;
-inline constexpr uint16_t kCapacityExceeded = 0x0081 | kDoNotRetry;
-inline constexpr uint16_t kNamespaceNotReady = 0x0082;
-inline constexpr uint16_t kWriteFault = 0x0280;
-inline constexpr uint16_t kUnrecoveredReadError = 0x0281;
-inline constexpr uint16_t kCompareFailure = 0x0285 | kDoNotRetry;
+inline constexpr uint16_t kSuccess = again(wire::Status::kSuccess);
+inline constexpr uint16_t kInvalidOpcode = final(wire::Status::kInvalidOpcode);
+inline constexpr uint16_t kInvalidField = final(wire::Status::kInvalidField);
+inline constexpr uint16_t kInternalError = again(wire::Status::kInternalError);
+inline constexpr uint16_t kAbortRequested = again(wire::Status::kAbortRequested);
+inline constexpr uint16_t kInvalidNamespace = final(wire::Status::kInvalidNamespace);
+inline constexpr uint16_t kSglLengthInvalid = final(wire::Status::kSglDataLength);
+inline constexpr uint16_t kSglTypeInvalid = final(wire::Status::kSglType);
+inline constexpr uint16_t kSglOffsetInvalid = final(wire::Status::kSglOffset);
+inline constexpr uint16_t kNamespaceWriteProtected = final(wire::Status::kNamespaceWriteProtected);
+inline constexpr uint16_t kLbaOutOfRange = final(wire::Status::kLbaOutOfRange);
+inline constexpr uint16_t kCapacityExceeded = final(wire::Status::kCapacityExceeded);
+inline constexpr uint16_t kNamespaceNotReady = again(wire::Status::kNamespaceNotReady);
+inline constexpr uint16_t kWriteFault = again(wire::Status::kWriteFault);
+inline constexpr uint16_t kUnrecoveredReadError = again(wire::Status::kUnrecoveredRead);
+inline constexpr uint16_t kCompareFailure = final(wire::Status::kCompareFailure);
 }  // namespace status
 
 inline constexpr uint16_t kNoParameter = 0xFFFF;
