@@ -1,7 +1,7 @@
 /**
  * The leak run in a process of its own, so that nothing but the rounds moves its memory: a target and an initiator
- * connect, write, read and disconnect again and again. Writes what was alive, open and resident after the first rounds and
- * after all of them to stdout.
+ * connect, write, read and disconnect again and again. Writes what was alive, open and resident after a hundred rounds, after
+ * half of the others and after all of them to stdout.
  *   leak-worker.ts ADDRESS ROUNDS
  */
 import { readdirSync } from 'node:fs';
@@ -42,9 +42,11 @@ function look(): unknown {
   };
 }
 
-await run(WARM_UP_ROUNDS);
-const before = look();
-await run(Number(rounds));
-process.stdout.write(JSON.stringify({ before, after: look() }));
+const looks: unknown[] = [];
+for (const count of [WARM_UP_ROUNDS, Number(rounds) / 2, Number(rounds) / 2]) {
+  await run(count);
+  looks.push(look());
+}
+process.stdout.write(JSON.stringify(looks));
 await target.close();
 lease.release();
