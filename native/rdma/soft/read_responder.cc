@@ -126,7 +126,7 @@ bool Responder::emit_response(Read& read, TxBatch& batch) {
   return true;
 }
 
-void Responder::emit_reply(TxBatch& batch) {
+void Responder::emit_reply(TxBatch& batch, TxShape shape) {
   TransportCounters& count = qp_.transport().count();
   // One acknowledgement for everything that has come in order.
   const uint64_t sequence = reply_ == Reply::Ack ? expected_ - 1 : reply_sequence_;
@@ -136,7 +136,7 @@ void Responder::emit_reply(TxBatch& batch) {
                               : count.naks_sent)++;
   reply_ = Reply::None;
   const OpcodeRow& row = row_of(PacketOpcode::Acknowledge);
-  const TxSlot slot = batch.reserve(*qp_.flow(), packet_bytes(row, 0));
+  const TxSlot slot = batch.reserve(*qp_.flow(), packet_bytes(row, 0), shape);
   write_bth(slot.bytes, row, {qp_.destination_qpn(), wire_psn(sequence), 0, false, false});
   write_aeth(slot.bytes + row.aeth, reply_syndrome_, msn_);
   batch.commit(slot);

@@ -34,7 +34,7 @@ class Responder {
   uint32_t run(TxBatch& batch, uint32_t budget);
   // The acknowledgement or NAK that is owed; never before the READ responses that precede it.
   bool owes_reply() const { return reply_ != Reply::None && active_reads_ == 0; }
-  void emit_reply(TxBatch& batch);
+  void emit_reply(TxBatch& batch, TxShape shape);
   // All receives complete with FlushError, the one in progress with `status`. Nothing is owed.
   void flush(Status status);
   void flush_receives();  // those that wait; of a shared queue none

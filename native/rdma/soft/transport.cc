@@ -285,7 +285,9 @@ uint32_t Transport::transmit(TimeNs now) {
     qp->reply_next_ = nullptr;
     qp->replying_ = false;
     if (qp->responder_.owes_reply()) {
-      qp->responder_.emit_reply(batch_);
+      // At the tail of one small packet it would delay that packet: a train is taken apart before
+      // its receiver sees the first of it.
+      qp->responder_.emit_reply(batch_, packets <= 2 ? TxShape::Plain : TxShape::Train);
       packets++;
     }
     qp = next;

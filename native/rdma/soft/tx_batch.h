@@ -26,7 +26,7 @@ struct TxSlot {
 
 enum class TxShape : uint8_t {
   Train,  // join the flow's open train, or begin one
-  Plain,  // a datagram of its own, as connection management sends them
+  Plain,  // a datagram of its own
 };
 
 struct TxCounters {
