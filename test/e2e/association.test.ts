@@ -5,6 +5,7 @@
 import { expect } from 'chai';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
+import { readdirSync, readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { connect, DisconnectedError } from '../../initiator/index.ts';
 import type { Target } from '../../target/index.ts';
@@ -28,6 +29,13 @@ import {
 } from '../support/nvme-host.ts';
 import { loopbackAddress, Process, startTarget } from '../support/processes.ts';
 import { RocePeer } from '../support/roce-peer.ts';
+
+/** A signal stops the threads of a process one by one, a little after kill() returned. */
+function isStopped(pid: number): boolean {
+  const state = (thread: string): string | undefined =>
+    /\) (\w)/.exec(readFileSync(`/proc/${pid}/task/${thread}/stat`, 'latin1'))?.[1];
+  return readdirSync(`/proc/${pid}/task`).every((thread) => state(thread) === 'T');
+}
 
 const LOAD_WORKER = fileURLToPath(new URL('../support/load-worker.ts', import.meta.url));
 const PORT = 4420;
@@ -228,6 +236,11 @@ describe('a target that is killed', function () {
       await namespace.write(0, buffer.bytes);
       // It answers nothing from here on, so all of them are outstanding when it dies.
       target.process.child.kill('SIGSTOP');
+      await eventually(
+        () => isStopped(target.process.child.pid ?? 0),
+        NOTICED_MS,
+        () => 'every thread of the target stopped',
+      );
       const writes = Array.from({ length: 64 }, (_, i) =>
         namespace.write(i * 16, buffer.bytes.subarray(i * 8192, (i + 1) * 8192)),
       );
