@@ -41,8 +41,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* input, size_t size) {
   limits.arena_bytes = limits.max_transfer_bytes = 64 * 1024;
   limits.arena_bytes *= 2;
   limits.shared_receives = 16;
+  ScriptedBacking first(128 * 1024), second(64 * 1024, 4096);  // outlive the rig's channels
   TargetRig rig(limits);
-  ScriptedBacking first(128 * 1024), second(64 * 1024, 4096);
   rig.add_namespace(1, &first);
   rig.add_namespace(2, &second);
   auto hosts = std::array{std::make_unique<RawHost>(&rig, kQueues[0], 8, 128 * 1024),
