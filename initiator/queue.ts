@@ -294,7 +294,8 @@ export class Queue {
 
   #gone(): string {
     const { label } = this.#options;
-    if (this.#state === 'closing') return `${label} is being closed: its controller was disconnected or lost`;
+    if (this.#state === 'closing')
+      return `${label} is being closed: its controller was disconnected or lost`;
     if (this.#diedBecause !== '') return `${label} was lost: ${this.#diedBecause}`;
     return this.#state === 'live' ? `${label} was lost` : `${label} is not connected`;
   }
