@@ -1,4 +1,5 @@
-// Names of queue pair states and completion statuses, for messages. Pure, any thread.
+// Names of states, services and completion statuses, for messages; what a device answers that lacks
+// an optional operation. Pure, any thread.
 #include "rdma/provider.h"
 
 namespace nvmeof::rdma {
@@ -21,6 +22,18 @@ const char* to_string(State state) {
       return "ERR";
   }
   return "unknown state";
+}
+
+const char* to_string(QpType type) {
+  switch (type) {
+    case QpType::Rc:
+      return "RC";
+    case QpType::Uc:
+      return "UC";
+    case QpType::Ud:
+      return "UD";
+  }
+  return "unknown service";
 }
 
 const char* to_string(Status status) {
@@ -57,6 +70,15 @@ const char* to_string(Status status) {
       return "general error";
   }
   return "unknown status";
+}
+
+Result<void> Device::connect_path(QueuePair*, const PathAttributes&) {
+  return Error{ENOTSUP, "This device joins queue pairs by connection management only."};
+}
+
+Result<std::unique_ptr<AddressHandle>> Device::create_address_handle(ProtectionDomain*,
+                                                                     const sockaddr_storage&) {
+  return Error{ENOTSUP, "This device has no address handles."};
 }
 
 }  // namespace nvmeof::rdma

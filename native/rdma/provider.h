@@ -31,10 +31,26 @@ enum class Opcode : uint8_t {
   RdmaRead,
   BindMemoryWindow,  // gives MemoryWindow a new rkey over part of a MemoryRegion; no packet
   LocalInvalidate,   // ends an rkey; no packet
+  AtomicFetchAdd,    // of eight bytes, aligned; the value from before arrives in the SGE
+  AtomicCompareSwap,
 };
 
-// Access rights of regions, windows and queue pairs (bit set).
-enum Access : uint8_t { kLocalWrite = 1, kRemoteWrite = 2, kRemoteRead = 4, kWindowBind = 16 };
+// The transport service of a queue pair.
+//   Rc  reliable connection: every operation
+//   Uc  unreliable connection: SEND and RDMA WRITE, lost without a word
+//   Ud  unreliable datagram: SEND of one packet to whatever address handle the request names
+enum class QpType : uint8_t { Rc, Uc, Ud };
+const char* to_string(QpType type);
+
+// Access rights of regions, windows and queue pairs (bit set). Remote writes and atomics need
+// kLocalWrite on a region too.
+enum Access : uint8_t {
+  kLocalWrite = 1,
+  kRemoteWrite = 2,
+  kRemoteRead = 4,
+  kRemoteAtomic = 8,
+  kWindowBind = 16
+};
 
 enum SendFlags : uint8_t { kSignaled = 1, kSolicited = 2, kFence = 4, kInline = 8 };
 
@@ -66,6 +82,25 @@ struct Sge {
 
 class MemoryRegion;
 class MemoryWindow;
+class AddressHandle;
+
+struct BindWork {
+  MemoryWindow* window;
+  MemoryRegion* region;
+  uint64_t address;
+  uint64_t length;
+  uint32_t rkey;  // from MemoryWindow::next_rkey()
+  uint8_t access;
+};
+struct AtomicWork {
+  uint64_t compare_add;  // AtomicFetchAdd: what is added; AtomicCompareSwap: what must be there
+  uint64_t swap;         // AtomicCompareSwap: what is put in its place
+};
+struct DatagramWork {
+  const AddressHandle* address;  // lives until the completion
+  uint32_t remote_qpn;
+  uint32_t remote_qkey;
+};
 
 struct SendWorkRequest {
   uint64_t wr_id;
@@ -76,16 +111,13 @@ struct SendWorkRequest {
                          // completion)
   uint32_t imm_or_rkey;  // SendWithImm, RdmaWriteWithImm: immediate; SendWithInvalidate,
                          // LocalInvalidate: rkey to end
-  uint64_t remote_address;  // Rdma*
-  uint32_t rkey;            // Rdma*
-  struct {                  // BindMemoryWindow
-    MemoryWindow* window;
-    MemoryRegion* region;
-    uint64_t address;
-    uint64_t length;
-    uint32_t rkey;  // from MemoryWindow::next_rkey()
-    uint8_t access;
-  } bind;
+  uint64_t remote_address;  // Rdma*, Atomic* (a multiple of 8)
+  uint32_t rkey;            // Rdma*, Atomic*
+  union {
+    BindWork bind;          // BindMemoryWindow
+    AtomicWork atomic;      // Atomic*
+    DatagramWork datagram;  // Send and SendWithImm on a Ud queue pair
+  };
 };
 
 struct ReceiveWorkRequest {
@@ -94,7 +126,12 @@ struct ReceiveWorkRequest {
   const Sge* sg_list;
 };
 
-enum WcFlags : uint8_t { kWithImm = 1, kWithInvalidate = 2 };
+// kWithGrh: a datagram, with kGrhBytes in front of its data.
+enum WcFlags : uint8_t { kWithImm = 1, kWithInvalidate = 2, kWithGrh = 4 };
+
+// What precedes the data of a datagram in its receive: the IPv6 header, or 20 undefined bytes and
+// the IPv4 header (IBTA A17.4.5.2). Counted in byte_length.
+inline constexpr uint32_t kGrhBytes = 40;
 
 struct WorkCompletion {
   uint64_t wr_id;
@@ -105,6 +142,7 @@ struct WorkCompletion {
   uint32_t byte_length;
   uint32_t imm_or_rkey;  // immediate, or the rkey that the peer invalidated
   uint32_t qp_num;       // local queue pair
+  uint32_t source_qp;    // with kWithGrh: the sender's queue pair
   void* qp_context;      // QueuePairOptions::context
 };
 
@@ -131,6 +169,12 @@ class ProtectionDomain {
   virtual Result<std::unique_ptr<MemoryRegion>> register_memory(void* address, size_t length,
                                                                 uint8_t access) = 0;
   virtual Result<std::unique_ptr<MemoryWindow>> allocate_window() = 0;
+};
+
+// Where the datagrams of a Ud queue pair go: a peer's address.
+class AddressHandle {
+ public:
+  virtual ~AddressHandle() = default;
 };
 
 class CompletionQueue {
@@ -172,6 +216,21 @@ struct QueuePairOptions {
   uint32_t max_send_wr = 0, max_receive_wr = 0;
   uint32_t max_send_sge = 1, max_receive_sge = 1;
   void* context = nullptr;
+  QpType type = QpType::Rc;
+};
+
+// What two applications must know of each other to do without connection management, as
+// ibv_rc_pingpong and perftest exchange it over TCP.
+struct PathAttributes {
+  sockaddr_storage peer{};       // Rc, Uc: the only address that is heard
+  uint32_t destination_qpn = 0;  // Rc, Uc
+  uint32_t send_psn = 0;         // of our first packet
+  uint32_t receive_psn = 0;      // Rc, Uc: of the peer's
+  uint32_t path_mtu = 0;         // Rc, Uc: bytes; 0: Capabilities::path_mtu
+  uint32_t qkey = 0;             // Ud: what a datagram must bring to be received
+  // Rc, as in ConnectionParameters
+  uint8_t responder_resources = 0, initiator_depth = 0;
+  uint8_t retry_count = 7, rnr_retry_count = 7;
 };
 
 struct Capabilities {
@@ -179,6 +238,9 @@ struct Capabilities {
   uint32_t max_responder_resources = 0,
            max_initiator_depth = 0;  // READs outstanding per queue pair, in and out
   bool send_with_invalidate = false, memory_windows = false, srq = false;
+  bool atomics = false;                 // Atomic* on Rc, kRemoteAtomic
+  bool unconnected_setup = false;       // connect_path()
+  bool uc = false, ud = false;          // queue pairs of these types; ud: create_address_handle()
   bool remote_write_read_sink = false;  // iWARP: the sink of a READ needs remote write access
   uint32_t path_mtu = 1024;             // bytes
   // Bytes that may be on their way to one reactor of this device without overflowing its socket
@@ -282,6 +344,13 @@ class Device {
                                                                  uint32_t max_wr,
                                                                  uint32_t max_sge) = 0;
   virtual Result<std::unique_ptr<QueuePair>> create_qp(const QueuePairOptions& options) = 0;
+
+  // Takes a queue pair in RESET through INIT, RTR and RTS with what its user learned of the peer by
+  // other means than connection management. On the queue pair's reactor. What a provider without it
+  // says in its Capabilities (`unconnected_setup`, `ud`) it answers with ENOTSUP.
+  virtual Result<void> connect_path(QueuePair* qp, const PathAttributes& attributes);
+  virtual Result<std::unique_ptr<AddressHandle>> create_address_handle(
+      ProtectionDomain* pd, const sockaddr_storage& peer);  // on the reactor that will send to it
 
   // Connection management: any reactor's thread of this device. accept/connect take a queue pair in
   // RESET made on the calling reactor; the provider moves it through INIT, RTR and RTS. It must

@@ -128,6 +128,7 @@ Result<void> LoopbackQueuePair::check(const SendWorkRequest& request) const {
   if (request.num_sge > limit) return Error{EINVAL, "more SGEs than the device takes"};
   if (request.opcode == Opcode::SendWithInvalidate && !c.send_with_invalidate)
     return Error{EINVAL, "the device cannot invalidate"};
+  if (request.opcode > Opcode::LocalInvalidate) return Error{EINVAL, "the device has no atomics"};
   if (request.flags & kInline) {
     uint64_t length = 0;
     for (unsigned i = 0; i < request.num_sge; i++) length += request.sg_list[i].length;

@@ -127,6 +127,9 @@ const char* trace_name(Opcode opcode) {
       return "bind ";
     case Opcode::LocalInvalidate:
       return "invalidate ";
+    case Opcode::AtomicFetchAdd:
+    case Opcode::AtomicCompareSwap:
+      break;  // refused when posted
   }
   return "? ";
 }
