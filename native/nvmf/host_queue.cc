@@ -49,9 +49,9 @@ HostQueue::HostQueue(HostShared* shared, uint32_t id, uint64_t handle, rdma::Com
       handle_(handle),
       cq_(cq),
       depth_(options.depth),
-      slot_count_(options.depth - 1),
+      slot_count_(slots_for(options.depth)),
       // Never all ones within an index: CID FFFFh means "no command" in the error log.
-      slot_bits_(static_cast<uint32_t>(std::bit_width(options.depth - 1))),
+      slot_bits_(static_cast<uint32_t>(std::bit_width(slots_for(options.depth)))),
       in_capsule_bytes_(options.in_capsule_bytes),
       in_flight_max_(options.depth - 1) {}
 

@@ -5,8 +5,9 @@
 // A command takes a slot. Its CID is the slot's index below the slot's generation, so that an
 // answer to an earlier command of the slot is recognised. The user's command ends when it was
 // answered and its key is dead; the slot is free when, besides, the queue pair is through with the
-// capsule.
+// capsule. Answers do not wait for that: there are more slots than commands in flight.
 #pragma once
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <memory>
@@ -60,7 +61,7 @@ const char* to_string(HostQueueState state);
 class HostQueue {
  public:
   // Send work requests and receives that may be outstanding: what the completion queue must hold.
-  static uint32_t completions_max(uint32_t depth) { return 3 * (depth - 1) + depth; }
+  static uint32_t completions_max(uint32_t depth) { return 3 * slots_for(depth) + depth; }
 
   // `handle` comes back in WorkCompletion::qp_context.
   static Result<std::unique_ptr<HostQueue>> create(HostShared* shared, uint32_t id, uint64_t handle,
@@ -121,6 +122,13 @@ class HostQueue {
   enum class Work : uint8_t { Send, Invalidate, Bind };
   static constexpr unsigned kWorkShift = 32;
 
+  // Slots of a queue: its commands in flight, and as many again, up to kSlotsBeyond, that were
+  // answered and wait only for the acknowledgement of their capsule.
+  static constexpr uint32_t kSlotsBeyond = 64;
+  static uint32_t slots_for(uint32_t depth) {
+    return std::min(depth - 1 + std::min(depth - 1, kSlotsBeyond), 65535u);  // a CID has 16 bits
+  }
+
   enum class Key : uint8_t { None, Live, Dying, Invalidating };  // Dying: to be invalidated by us
   struct Slot {
     HostCommand* command = nullptr;  // null: free, or only the slot is still needed
@@ -171,6 +179,7 @@ class HostQueue {
   void kill_key(uint16_t index);
   void key_died(Slot& slot);
   void end_command(uint16_t index);
+  void answered(Slot& slot);
   void release_if_over(uint16_t index);
   void return_receive_bytes(Slot& slot);
   void end_all();
@@ -189,6 +198,7 @@ class HostQueue {
   const uint32_t slot_bits_;
   const uint32_t in_capsule_bytes_;
   uint32_t in_flight_max_;
+  uint32_t in_flight_ = 0;  // commands taken from the waiting list and not answered
 
   HostQueueState state_ = HostQueueState::Connecting;
   rdma::ConnectionId connection_ = 0;

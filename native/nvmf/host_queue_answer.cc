@@ -84,7 +84,7 @@ void HostQueue::on_response(const rdma::WorkCompletion& completion) {
     // A key whose invalidation we posted is certainly dead when that completes.
     if (slot->key == Key::Live || slot->key == Key::Dying) key_died(*slot);
   }
-  slot->answered = true;
+  answered(*slot);
   return_receive_bytes(*slot);
   std::memcpy(slot->cqe.data(), entry, kResponseBytes);
   const auto index = static_cast<uint16_t>(slot - slots_.data());
@@ -124,11 +124,19 @@ void HostQueue::end_command(uint16_t index) {
   command->done(command, outcome, cqe.data());
 }
 
+// Or no answer will come any more.
+void HostQueue::answered(Slot& slot) {
+  if (slot.answered) return;
+  slot.answered = true;
+  in_flight_--;
+}
+
 void HostQueue::release_if_over(uint16_t index) {
   Slot& slot = slots_[index];
   const bool over = slot.used && slot.command == nullptr && slot.key == Key::None &&
                     !slot.send_pending && (slot.answered || !slot.posted);
   if (!over) return;
+  answered(slot);
   return_receive_bytes(slot);
   if (slot.large_capsule != nullptr) large_free_.push_back(slot.large_capsule);
   slot.large_capsule = nullptr;
@@ -155,7 +163,7 @@ void HostQueue::end_all() {
     if (!slot.used) continue;
     if (slot.key != Key::None) key_died(slot);
     slot.send_pending = false;
-    slot.answered = true;
+    answered(slot);
     HostCommand* command = slot.command;
     slot.command = nullptr;
     const Outcome outcome = slot.cancelled ? Outcome::Cancelled : Outcome::QueueDied;

@@ -76,8 +76,7 @@ bool HostQueue::admits(const HostCommand& command) const {
 
 void HostQueue::pump() {
   if (starved_) return;
-  while (waiting_head_ != nullptr && !free_.empty() &&
-         slot_count_ - free_.size() < in_flight_max_) {
+  while (waiting_head_ != nullptr && !free_.empty() && in_flight_ < in_flight_max_) {
     const bool behind_others = shared_->starved_head != nullptr && read_bytes(*waiting_head_) != 0;
     const bool small = read_bytes(*waiting_head_) <= kReadAlways && reads_in_flight_ == 0;
     if (!admits(*waiting_head_) || (behind_others && !small)) {
@@ -95,6 +94,7 @@ void HostQueue::start_first() {
   free_.pop_back();
   Slot& slot = slots_[index];
   slot.used = true;
+  in_flight_++;
   slot.command = command;
   command->slot = index;
   if (shared_->receive_window != 0 && read_bytes(*command) != 0) {
@@ -208,7 +208,7 @@ bool HostQueue::fits_capsule(const HostCommand& command) const {
   if (command.direction != Direction::ToController) return false;
   if (command.length > in_capsule_bytes_) return false;
   if (command.length <= kSmallInCapsule) return true;
-  return slot_count_ - free_.size() <= kLightLoad && !large_free_.empty();
+  return in_flight_ <= kLightLoad && !large_free_.empty();
 }
 
 // The work requests of one command: [BindMemoryWindow] SEND.

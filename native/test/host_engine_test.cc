@@ -295,6 +295,41 @@ TEST(buffer_is_free_at_the_end_though_the_send_is_not_acknowledged) {
   });
 }
 
+TEST(answered_commands_do_not_wait_for_their_acknowledgement) {
+  on_reactor([] {
+    HostHarness h;
+    REQUIRE(h.connect(1, 2));
+    const uint32_t qp = host_qp(h, 0);
+    h.fabric.hold_acknowledgements(qp, true);
+    TestCommand& first = h.submit(1, Direction::ToHost, 0, 512);
+    TestCommand& second = h.submit(1, Direction::ToHost, 4096, 512);
+    h.run();
+    REQUIRE(h.target.capsules.size() == 1);  // two entries: one command in flight
+    h.target.respond(h.target.capsules[0]);
+    h.run();
+    CHECK(first.ends == 1 && first.outcome == Outcome::Ok);
+    REQUIRE(h.target.capsules.size() == 2);
+    h.target.respond(h.target.capsules[1]);
+    h.run();
+    CHECK(second.ends == 1 && second.outcome == Outcome::Ok);
+    // Capsules that may still be sent again are not touched: a third waits for the first's.
+    TestCommand& third = h.submit(1);
+    h.run();
+    CHECK_EQ(h.target.capsules.size(), 2u);
+    CHECK_EQ(h.counter("live.host.slots"), 2u);
+    h.fabric.hold_acknowledgements(qp, false);
+    h.run();
+    REQUIRE(h.target.capsules.size() == 3);
+    CHECK_EQ(h.counter("live.host.slots"), 1u);
+    h.target.respond(h.target.capsules[2]);
+    h.run();
+    CHECK(third.ends == 1 && third.outcome == Outcome::Ok);
+    h.engine->close(1);
+    h.run();
+    h.check_nothing_left();
+  });
+}
+
 TEST(without_memory_windows_the_regions_key_serves) {
   on_reactor([] {
     rdma::Capabilities capabilities = LoopbackFabric::full_capabilities();

@@ -197,8 +197,19 @@ void LoopbackQueuePair::complete_send(Status status) {
   if (status == Status::Success && !(request.flags & kSignaled)) return;
   WorkCompletion wc = completion(request.wr_id, status, false);
   wc.opcode = request.opcode;
-  static_cast<LoopbackCompletionQueue*>(options_.send_cq)->push(wc, unretired_);
+  unacknowledged_.push_back({wc, unretired_});
   unretired_ = 0;
+  if (!acknowledgements_held_ || status != Status::Success) release_acknowledgements(status);
+}
+
+// Only success can become something else.
+void LoopbackQueuePair::release_acknowledgements(Status status) {
+  for (Unacknowledged& waiting : unacknowledged_) {
+    if (waiting.completion.status == Status::Success) waiting.completion.status = status;
+    static_cast<LoopbackCompletionQueue*>(options_.send_cq)
+        ->push(waiting.completion, waiting.retires);
+  }
+  unacknowledged_.clear();
 }
 
 void LoopbackQueuePair::complete_receive(const LoopbackReceive& receive, Status status,

@@ -103,6 +103,7 @@ class LoopbackQueuePair : public rdma::QueuePair {
   }
   rdma::WorkCompletion completion(uint64_t wr_id, rdma::Status status, bool receive) const;
   void complete_send(rdma::Status status);  // pops the front request
+  void release_acknowledgements(rdma::Status status);
   void complete_receive(const LoopbackReceive& receive, rdma::Status status, rdma::Opcode opcode,
                         uint32_t length, uint8_t flags, uint32_t imm_or_rkey);
 
@@ -118,6 +119,12 @@ class LoopbackQueuePair : public rdma::QueuePair {
   uint32_t peer_ = 0;
   rdma::ConnectionId connection_ = 0;
   bool held_ = false, cut_ = false;
+  struct Unacknowledged {
+    rdma::WorkCompletion completion;
+    uint32_t retires;
+  };
+  std::deque<Unacknowledged> unacknowledged_;
+  bool acknowledgements_held_ = false;
   std::map<rdma::Opcode, rdma::Status> faults_;
 };
 

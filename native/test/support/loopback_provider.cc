@@ -67,6 +67,13 @@ void LoopbackFabric::hold(uint32_t qp, bool held) {
     found->second->held_ = held;
 }
 
+void LoopbackFabric::hold_acknowledgements(uint32_t qp, bool held) {
+  const auto found = queue_pairs_.find(qp);
+  if (found == queue_pairs_.end()) return;
+  found->second->acknowledgements_held_ = held;
+  if (!held) found->second->release_acknowledgements(Status::Success);
+}
+
 void LoopbackFabric::fail_next(uint32_t qp, Opcode opcode, Status status) {
   if (const auto found = queue_pairs_.find(qp); found != queue_pairs_.end())
     found->second->faults_[opcode] = status;
@@ -149,6 +156,7 @@ void scatter(const std::vector<uint8_t>& data, const Sge* sges, unsigned count) 
 bool LoopbackFabric::work(LoopbackQueuePair* qp) {
   if (qp->sends_.empty()) return false;
   if (qp->state_ == State::Err) {
+    qp->release_acknowledgements(Status::FlushError);
     qp->complete_send(Status::FlushError);
     return true;
   }

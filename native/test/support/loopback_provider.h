@@ -47,6 +47,9 @@ class LoopbackFabric {
 
   // Faults. Queue pairs by their number; unknown numbers are ignored.
   void hold(uint32_t qp, bool held);  // posted work stays where it is (peer and ACKs are silent)
+  // Work goes out and is answered, but its completions come only when this is taken back, or as
+  // flushed when the queue pair fails.
+  void hold_acknowledgements(uint32_t qp, bool held);
   // The next request of this opcode ends with `status`, and the queue pair in ERR.
   void fail_next(uint32_t qp, rdma::Opcode opcode, rdma::Status status);
   void cut(uint32_t qp);  // the cable: the next request ends with RetryExceeded
