@@ -194,7 +194,7 @@ TEST(bad_arguments_are_refused) {
   bad.qpn = 1;
   CHECK(refused(bad));
   bad = good;
-  bad.send_psn = 1u << 24;
+  bad.receive_psn = 1u << 24;
   CHECK(refused(bad));
   const std::vector<uint8_t> data(57);
   bad = good;

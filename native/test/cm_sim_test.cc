@@ -162,7 +162,7 @@ void Run::answer_requests() {
     }
     cm::AcceptArguments arguments;
     arguments.qpn = target().next_qpn++;
-    arguments.send_psn = 0x222222;
+    arguments.receive_psn = 0x222222;
     arguments.parameters.responder_resources = 16;
     // The request may be gone: then the host has given up.
     if (!target().agent.accept(id, arguments, net.now)) target().log.push_back("too late");

@@ -66,8 +66,8 @@ export class RocePeer {
   readonly #remote: string;
   qpn = 0x100 + Math.floor(Math.random() * 0xfff000);
   peerQpn = 0;
-  txPsn = Math.floor(Math.random() * 0xffffff);
-  rxPsn = 0;
+  txPsn = 0; // the target's REP says
+  rxPsn = Math.floor(Math.random() * 0xffffff);
   #msn = 0;
   #localId = Math.floor(Math.random() * 0xffffffff) >>> 0;
   #remoteId = 0;
@@ -168,7 +168,7 @@ export class RocePeer {
     req.writeUInt32BE(((this.qpn << 8) | 16) >>> 0, 32);
     req.writeUInt32BE(initiatorDepth, 36);
     req.writeUInt32BE(0xa0 | 1, 40);
-    req.writeUInt32BE(((this.txPsn << 8) | 0xa7) >>> 0, 44);
+    req.writeUInt32BE(((this.rxPsn << 8) | 0xa7) >>> 0, 44);
     req.writeUInt16BE(0xffff, 48);
     req.writeUInt16BE(0x37f0, 50);
     req.writeUInt32BE(0xffffffff, 52);
@@ -198,7 +198,7 @@ export class RocePeer {
     }
     this.#remoteId = body.readUInt32BE(0);
     this.peerQpn = body.readUInt32BE(12) >>> 8;
-    this.rxPsn = body.readUInt32BE(20) >>> 8;
+    this.txPsn = body.readUInt32BE(20) >>> 8;
     const rtu = this.#mad(0x14);
     rtu.writeUInt32BE(this.#localId, 24);
     rtu.writeUInt32BE(this.#remoteId, 28);
@@ -209,7 +209,7 @@ export class RocePeer {
       reason: 0,
       privateData,
       qpn: this.peerQpn,
-      psn: this.rxPsn,
+      psn: this.txPsn,
       remoteId: this.#remoteId,
     };
   }

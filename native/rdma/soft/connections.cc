@@ -189,7 +189,7 @@ Result<ConnectionId> Connections::connect(Shard& shard, const sockaddr_storage& 
   arguments.peer = unmapped(peer);
   arguments.port = port;
   arguments.qpn = qp->number();
-  arguments.send_psn = shard.transport().random24();
+  arguments.receive_psn = shard.transport().random24();
   arguments.srq = qp->srq() != nullptr;
   arguments.parameters = parameters;
   post(0, [this, id, arguments, data = copy(parameters.private_data)]() mutable {
@@ -217,7 +217,7 @@ Result<void> Connections::accept(Shard& shard, ConnectionId id, QueuePair* qp,
   add(shard, id, qp, request.handler);
   cm::AcceptArguments arguments;
   arguments.qpn = qp->number();
-  arguments.send_psn = shard.transport().random24();
+  arguments.receive_psn = shard.transport().random24();
   arguments.srq = qp->srq() != nullptr;
   arguments.parameters = parameters;
   post(0, [this, id, arguments, data = copy(parameters.private_data)]() mutable {

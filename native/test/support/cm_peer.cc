@@ -61,7 +61,7 @@ void CmPeer::on_request(const cm::IncomingRequest& request) {
   if (answer == Answer::Accept) {
     cm::AcceptArguments arguments;
     arguments.qpn = next_qpn++;
-    arguments.send_psn = 0x222222;
+    arguments.receive_psn = 0x222222;
     arguments.parameters.responder_resources = arguments.parameters.initiator_depth = reads;
     arguments.parameters.private_data = reply_data;
     if (!agent.accept(request.id, arguments, now)) log.push_back("accept failed");
@@ -97,7 +97,7 @@ ConnectionId CmPeer::connect(const sockaddr_storage& peer, uint16_t port, uint32
   arguments.peer = peer;
   arguments.port = port;
   arguments.qpn = qpn;
-  arguments.send_psn = 0x111111;
+  arguments.receive_psn = 0x111111;
   arguments.parameters.responder_resources = arguments.parameters.initiator_depth = reads;
   const ConnectionId id = cm::new_connection_id();
   if (!agent.connect(id, arguments, now)) log.push_back("connect refused");

@@ -91,15 +91,15 @@ struct AgentOptions {
 struct ConnectArguments {
   sockaddr_storage peer{};
   uint16_t port = 0;
-  uint32_t qpn = 0;       // local queue pair
-  uint32_t send_psn = 0;  // its first PSN
+  uint32_t qpn = 0;          // local queue pair
+  uint32_t receive_psn = 0;  // the first PSN it takes: the peer is told to begin with it
   bool srq = false;
   ConnectionParameters parameters;
 };
 
 struct AcceptArguments {
   uint32_t qpn = 0;
-  uint32_t send_psn = 0;
+  uint32_t receive_psn = 0;
   bool srq = false;
   ConnectionParameters parameters;
 };

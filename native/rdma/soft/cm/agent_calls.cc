@@ -66,7 +66,7 @@ Req Agent::Impl::request_of(const Connection& c, const ConnectArguments& argumen
   req.remote_response_timeout = kRemoteResponseTimeout;
   req.local_response_timeout = kLocalResponseTimeout;
   req.end_to_end_flow = true;
-  req.starting_psn = arguments.send_psn;
+  req.starting_psn = arguments.receive_psn;
   req.retry_count = parameters.retry_count;
   req.pkey = kDefaultPKey;
   req.path_mtu = mtu_code(options.path_mtu);
@@ -95,7 +95,7 @@ Result<void> Agent::connect(ConnectionId id, const ConnectArguments& arguments, 
     return Error{EINVAL, "cannot connect from " + to_string(impl.options.address) + " to " +
                              to_string(peer) + ": not a usable address of the same family"};
   if (arguments.port == 0) return Error{EINVAL, "cannot connect to port 0"};
-  if (arguments.qpn <= kQpnGsi || arguments.qpn >= kMask24 || arguments.send_psn > kMask24)
+  if (arguments.qpn <= kQpnGsi || arguments.qpn >= kMask24 || arguments.receive_psn > kMask24)
     return Error{EINVAL, "connect needs a queue pair number and a 24-bit first PSN"};
   if (parameters.private_data.size() > kConsumerBytesMax)
     return Error{EINVAL, "private data of a connect request is limited to " +
@@ -112,7 +112,7 @@ Result<void> Agent::connect(ConnectionId id, const ConnectArguments& arguments, 
       std::min(parameters.responder_resources, impl.options.max_responder_resources);
   c.initiator_depth = std::min(parameters.initiator_depth, impl.options.max_initiator_depth);
   c.path.local_qpn = arguments.qpn;
-  c.path.send_psn = arguments.send_psn;
+  c.path.receive_psn = arguments.receive_psn;
   c.path.path_mtu = mtu_bytes(mtu_code(impl.options.path_mtu));
   c.path.local_ack_timeout = impl.options.local_ack_timeout;
   c.path.retry_count = parameters.retry_count;
@@ -129,7 +129,7 @@ Rep Agent::Impl::reply_of(const Connection& c, const AcceptArguments& arguments)
   rep.local_comm_id = c.local_comm_id;
   rep.remote_comm_id = c.remote_comm_id;
   rep.qpn = arguments.qpn;
-  rep.starting_psn = arguments.send_psn;
+  rep.starting_psn = arguments.receive_psn;
   rep.responder_resources = c.path.max_dest_reads;
   rep.initiator_depth = c.path.max_reads;
   rep.target_ack_delay = kTargetAckDelay;
@@ -147,7 +147,7 @@ Result<void> Agent::accept(ConnectionId id, const AcceptArguments& arguments, Ti
   Impl& impl = *impl_;
   const Impl::Entry entry(impl);
   const ConnectionParameters& parameters = arguments.parameters;
-  if (arguments.qpn <= kQpnGsi || arguments.qpn >= kMask24 || arguments.send_psn > kMask24)
+  if (arguments.qpn <= kQpnGsi || arguments.qpn >= kMask24 || arguments.receive_psn > kMask24)
     return Error{EINVAL, "accept needs a queue pair number and a 24-bit first PSN"};
   if (parameters.private_data.size() > kReplyBytesMax)
     return Error{EINVAL, "private data of a reply is limited to " + std::to_string(kReplyBytesMax) +
@@ -157,7 +157,7 @@ Result<void> Agent::accept(ConnectionId id, const AcceptArguments& arguments, Ti
   if (c == nullptr || c->state != ConnectionState::RequestReceived)
     return Error{ENOTCONN, "the connection request is gone"};
   c->path.local_qpn = arguments.qpn;
-  c->path.send_psn = arguments.send_psn;
+  c->path.receive_psn = arguments.receive_psn;
   c->path.max_reads = std::min(parameters.initiator_depth, c->responder_resources);
   c->path.max_dest_reads = std::min(parameters.responder_resources, c->initiator_depth);
   c->last = encode({c->transaction_id, 0, impl.reply_of(*c, arguments)});

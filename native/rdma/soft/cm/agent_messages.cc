@@ -154,7 +154,7 @@ void Agent::Impl::new_request(const Req& req, const IpHeader& ip, uint32_t liste
   know_peer(c, req.local_comm_id, req.ca_guid, req.qpn);
   c.transaction_id = in.transaction_id;
   c.listener = listener;
-  c.path.receive_psn = req.starting_psn;
+  c.path.send_psn = req.starting_psn;
   c.path.path_mtu = std::min(options.path_mtu, mtu_bytes(req.path_mtu));
   c.path.retry_count = req.retry_count;
   c.path.rnr_retry = req.rnr_retry_count;
@@ -218,7 +218,7 @@ void Agent::Impl::on(const Rep& rep, const Context& in) {
   move(*c, State::Activating);
   c->resend_at = reactor::kNever;
   set_timer(*c);
-  c->path.receive_psn = rep.starting_psn;
+  c->path.send_psn = rep.starting_psn;
   c->path.rnr_retry = rep.rnr_retry_count;
   // A peer must not promise more than we asked for; what it promises too much is not used.
   c->path.max_reads = std::min(c->initiator_depth, rep.responder_resources);
