@@ -318,7 +318,7 @@ TEST(a_link_local_address_with_its_zone) {
                                // Tentative until the kernel's worker has looked at it.
                                CHECK(eventually([&] {
                                  return bind(fd, reinterpret_cast<const sockaddr*>(&address),
-                                             address_length(address)) == 0;
+                                             sizeof v6) == 0;
                                }));
                                close(fd);
                                Node node(Node::at(address));
