@@ -1,0 +1,78 @@
+/** `nvmeof target` outside the guests, on the soft provider, as a kernel host finds it. */
+
+import { closeSync, openSync, truncateSync } from 'node:fs';
+import { join } from 'node:path';
+import type { Process } from '../../support/processes.ts';
+import type { Lab } from './scenario.ts';
+
+export const NQN = 'nqn.2026-11.io.nvmeof:kernel-test';
+export const PORT = 4420;
+
+export interface OurTarget {
+  readonly address: string;
+  readonly nqn: string;
+  readonly process: Process;
+  /** The first namespace's backing file. */
+  readonly file: string;
+  /** Kills it (default) or stops it in order, and starts it again with the same arguments after `awayMs`. */
+  restart(signal?: NodeJS.Signals, awayMs?: number): Promise<OurTarget>;
+}
+
+export interface TargetOptions {
+  /** Size of the file that is namespace 1. */
+  readonly size?: number;
+  /** Options of that export: "bs=4096". */
+  readonly exportOptions?: string;
+  /** More arguments of `nvmeof target`, or instead of the export when `bare`. */
+  readonly args?: readonly string[];
+  readonly bare?: boolean;
+  readonly address?: string;
+  readonly nqn?: string;
+}
+
+let started = 0;
+
+/** A sparse file of the scenario. */
+export function sparseFile(lab: Lab, name: string, size: number): string {
+  const file = join(lab.folder, name);
+  closeSync(openSync(file, 'w'));
+  truncateSync(file, size);
+  return file;
+}
+
+export async function startOurTarget(lab: Lab, options: TargetOptions = {}): Promise<OurTarget> {
+  const {
+    size = 256 << 20,
+    exportOptions,
+    args = [],
+    bare,
+    address = lab.address,
+    nqn = NQN,
+  } = options;
+  const file = bare ? '' : sparseFile(lab, `namespace${(started += 1)}.img`, size);
+  const what = exportOptions === undefined ? file : `${file},${exportOptions}`;
+  return launch(lab, address, nqn, file, [
+    ...['target', '--nqn', nqn, '--listen', address.includes(':') ? `[${address}]` : address],
+    ...(bare ? [] : ['--export', what]),
+    ...args,
+  ]);
+}
+
+async function launch(
+  lab: Lab,
+  address: string,
+  nqn: string,
+  file: string,
+  args: string[],
+): Promise<OurTarget> {
+  const process = lab.nvmeof(`target${(started += 1)}`, args);
+  await process.waitFor(/nvme connect -t rdma/);
+  return {
+    ...{ address, nqn, process, file },
+    restart: async (signal = 'SIGKILL', awayMs = 0) => {
+      await process.stop(signal);
+      await new Promise((resolve) => setTimeout(resolve, awayMs));
+      return launch(lab, address, nqn, file, args);
+    },
+  };
+}
