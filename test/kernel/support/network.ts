@@ -6,6 +6,7 @@ import { execFileSync, spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 
 export const BRIDGE = 'lab0';
+const MAC = '52:54:00:10:10:01';
 export const families = ['IPv4', 'IPv6'] as const;
 export type Family = (typeof families)[number];
 
@@ -31,7 +32,9 @@ function ip(...args: string[]): void {
 /** A tap on the bridge for one more guest. */
 export function addPort(): Port {
   if (taps.length === 0) {
-    ip('link', 'add', BRIDGE, 'type', 'bridge', 'mcast_snooping', '0');
+    // An address of its own: else it changes with the ports, and a kernel that sees the address of a peer change gives
+    // up connections to it.
+    ip('link', 'add', BRIDGE, 'address', MAC, 'type', 'bridge', 'mcast_snooping', '0');
     ip('addr', 'add', `${OUTSIDE.IPv4}/24`, 'dev', BRIDGE);
     ip('addr', 'add', `${OUTSIDE.IPv6}/64`, 'dev', BRIDGE, 'nodad');
     ip('link', 'set', BRIDGE, 'up');

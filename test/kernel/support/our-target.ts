@@ -14,6 +14,8 @@ export interface OurTarget {
   readonly process: Process;
   /** The first namespace's backing file. */
   readonly file: string;
+  /** Its counters now, those that are not zero. */
+  counters(): Promise<Readonly<Record<string, number>>>;
   /** Kills it (default) or stops it in order, and starts it again with the same arguments after `awayMs`. */
   restart(signal?: NodeJS.Signals, awayMs?: number): Promise<OurTarget>;
 }
@@ -68,11 +70,37 @@ async function launch(
   const process = lab.nvmeof(`target${(started += 1)}`, args);
   await process.waitFor(/nvme connect -t rdma/);
   return {
-    ...{ address, nqn, process, file },
+    ...{ address, nqn, process, file, counters: () => readCounters(process) },
     restart: async (signal = 'SIGKILL', awayMs = 0) => {
       await process.stop(signal);
       await new Promise((resolve) => setTimeout(resolve, awayMs));
       return launch(lab, address, nqn, file, args);
     },
   };
+}
+
+const COUNTERS_MS = 10_000;
+
+/** Asks by SIGUSR1; the answer is the next log line of counters. */
+async function readCounters(process: Process): Promise<Readonly<Record<string, number>>> {
+  const lines = (): string[] =>
+    `${process.stdout}\n${process.stderr}`
+      .split('\n')
+      .filter((line) => line.includes('"msg":"counters"'));
+  const before = lines().length;
+  process.child.kill('SIGUSR1');
+  const deadline = Date.now() + COUNTERS_MS;
+  while (lines().length === before) {
+    if (Date.now() > deadline) throw new Error('the target does not log its counters');
+    await new Promise((resolve) => setTimeout(resolve, 20));
+  }
+  const entries = Object.entries(JSON.parse(lines().at(-1) ?? '') as object) as [string, unknown][];
+  return Object.fromEntries(
+    entries.filter((entry): entry is [string, number] => typeof entry[1] === 'number'),
+  );
+}
+
+/** Those of what is open at the moment, but for a buffer that comes and goes with the load. */
+export function live(counters: Readonly<Record<string, number>>): Record<string, number> {
+  return Object.fromEntries(Object.entries(counters).filter(([name]) => name.startsWith('live.')));
 }
