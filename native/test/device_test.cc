@@ -311,11 +311,16 @@ TEST(a_link_local_address_with_its_zone) {
                                request.prefix_length = 64;
                                request.interface = static_cast<int>(if_nametoindex("lo"));
                                CHECK(ioctl(fd, SIOCSIFADDR, &request) == 0);
-                               close(fd);
                                sockaddr_storage address = ipv6_loopback();
                                auto& v6 = reinterpret_cast<sockaddr_in6&>(address);
                                v6.sin6_addr = request.address;
                                v6.sin6_scope_id = static_cast<uint32_t>(request.interface);
+                               // Tentative until the kernel's worker has looked at it.
+                               CHECK(eventually([&] {
+                                 return bind(fd, reinterpret_cast<const sockaddr*>(&address),
+                                             sizeof v6) == 0;
+                               }));
+                               close(fd);
                                Node node(Node::at(address));
                                if (node.device == nullptr)
                                  std::fprintf(stderr, "%s\n", node.error.c_str());

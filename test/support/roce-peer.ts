@@ -66,8 +66,7 @@ export class RocePeer {
   readonly #remote: string;
   qpn = 0x100 + Math.floor(Math.random() * 0xfff000);
   peerQpn = 0;
-  txPsn = 0;
-  /** What the REQ asks the other side to begin with; the REP says what we begin with. */
+  txPsn = 0; // the target's REP says
   rxPsn = Math.floor(Math.random() * 0xffffff);
   #msn = 0;
   #localId = Math.floor(Math.random() * 0xffffffff) >>> 0;

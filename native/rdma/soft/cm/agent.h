@@ -91,10 +91,8 @@ struct AgentOptions {
 struct ConnectArguments {
   sockaddr_storage peer{};
   uint16_t port = 0;
-  uint32_t qpn = 0;  // local queue pair
-  // What the peer is to begin with: that, and not our own first PSN, is the Starting PSN of a REQ
-  // and of a REP (InfiniBand Architecture 12.6.5).
-  uint32_t receive_psn = 0;
+  uint32_t qpn = 0;          // local queue pair
+  uint32_t receive_psn = 0;  // the first PSN it takes: the peer is told to begin with it
   bool srq = false;
   ConnectionParameters parameters;
 };

@@ -62,8 +62,8 @@ struct Req {
   uint8_t remote_response_timeout = 0, local_response_timeout = 0;  // 5 bits
   uint8_t transport_type = 0;                                       // 0: RC
   bool end_to_end_flow = false;
-  uint32_t starting_psn = 0;
-  uint8_t retry_count = 0;  // 3 bits
+  uint32_t starting_psn = 0;  // at which the message's receiver begins to send (12.7.31)
+  uint8_t retry_count = 0;    // 3 bits
   uint16_t pkey = 0;
   uint8_t path_mtu = 0;  // code
   bool rdc_exists = false;
@@ -80,8 +80,8 @@ struct Rep {
   uint32_t qkey = 0;
   uint32_t qpn = 0;
   uint32_t local_eecn = 0;
-  uint32_t vendor_id = 0;  // 24 bits, spread over three bytes
-  uint32_t starting_psn = 0;
+  uint32_t vendor_id = 0;     // 24 bits, spread over three bytes
+  uint32_t starting_psn = 0;  // at which the message's receiver begins to send (12.7.31)
   uint8_t responder_resources = 0, initiator_depth = 0;
   uint8_t target_ack_delay = 0;   // 5 bits
   uint8_t failover_accepted = 0;  // 2 bits
