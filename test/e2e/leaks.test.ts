@@ -24,7 +24,7 @@ interface Look {
 }
 
 describe('connecting and disconnecting', function () {
-  this.timeout(180_000);
+  this.timeout(60_000 + Number(ROUNDS) * 60);
 
   it(`${ROUNDS} rounds leave counters, descriptors and memory as they were`, async () => {
     const child = spawn(
