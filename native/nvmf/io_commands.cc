@@ -184,9 +184,6 @@ Rejection check_length(Command& command, const IoContext& context) {
 const IoRow* io_row(uint8_t opcode) {
   return kIndex[opcode] < 0 ? nullptr : &kTable[kIndex[opcode]];
 }
-const IoRow& io_row_at(unsigned index) {
-  return kTable[index];
-}
 unsigned io_row_index(const IoRow* row) {
   return static_cast<unsigned>(row - kTable);
 }

@@ -35,7 +35,6 @@ struct IoRow {
 
 inline constexpr unsigned kIoRows = 7;
 const IoRow* io_row(uint8_t opcode);  // nullptr: not in the table
-const IoRow& io_row_at(unsigned index);
 unsigned io_row_index(const IoRow* row);
 
 // What the checks need to know of the queue.

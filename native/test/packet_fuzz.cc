@@ -26,6 +26,13 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     if (parse(again, twice) != PacketFault::None || twice.psn != packet.psn ||
         twice.row != packet.row || twice.payload_length != packet.payload_length)
       std::abort();
+    // An RNR timer's code is that of its own time, and a congestion notification names its peer.
+    const uint64_t timer = rnr_timer_ns(aeth_code(packet.aeth.syndrome));
+    if (rnr_timer_ns(rnr_timer_code(timer)) != timer) std::abort();
+    Bytes notification(packet_bytes(row_of(PacketOpcode::CongestionNotification), 0));
+    write_cnp(notification.data(), packet.dest_qpn);
+    if (parse(notification, twice) != PacketFault::None || twice.dest_qpn != packet.dest_qpn)
+      std::abort();
   }
   // The receiving side of the ICRC takes any length and both families.
   for (const uint8_t family : {uint8_t{0xff}, uint8_t{0}}) {

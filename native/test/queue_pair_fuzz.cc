@@ -36,6 +36,7 @@ constexpr uint32_t kMemory = 80 << 10;
 
 ConnectOptions options(uint8_t flavour) {
   ConnectOptions o;
+  if ((flavour & 16) != 0) o.access = kLocalWrite;
   o.mtu = (flavour & 1) != 0 ? 256 : 1024;
   o.reads = (flavour & 2) != 0 ? 1 : 4;
   o.retry_count = o.rnr_retry = (flavour & 4) != 0 ? 7 : 1;
@@ -54,8 +55,9 @@ RawPeer& shared_peer() {
 }
 
 struct Session {
-  explicit Session(uint8_t flavour) : srq(nullptr, 32, 2), peer(shared_peer()) {
-    peer.renew(options(flavour), (flavour & 8) != 0 ? &srq : nullptr);
+  explicit Session(uint8_t flavour)
+      : srq(nullptr, 32, 2), peer(shared_peer()), agreed(options(flavour)) {
+    peer.renew(agreed, (flavour & 8) != 0 ? &srq : nullptr);
     register_allowed();
   }
   ~Session() { peer.qp.reset(); }
@@ -75,6 +77,7 @@ struct Session {
 
   soft::SharedReceiveQueue srq;
   RawPeer& peer;
+  ConnectOptions agreed;
   std::unique_ptr<MemoryRegion> allowed;
   uint32_t next_psn = RawPeer::kPsn;  // of the peer's requests
   std::vector<soft::Packet> seen;     // what left last
@@ -99,8 +102,9 @@ void post_local_work(Session& s, Input& in) {
   (void)s.peer.qp->post_send({&wr, 1});
 }
 
-// A request or an answer, right but for what the input changes.
-void feed_packet(Session& s, Input& in) {
+// A request or an answer, right but for what the input changes. True: the next step comes before
+// the queue pair can answer.
+bool feed_packet(Session& s, Input& in) {
   const soft::PacketOpcode opcodes[] = {
       soft::PacketOpcode::SendFirst,          soft::PacketOpcode::SendMiddle,
       soft::PacketOpcode::SendLast,           soft::PacketOpcode::SendOnly,
@@ -148,6 +152,7 @@ void feed_packet(Session& s, Input& in) {
   }
   if ((change & 32) != 0) bytes.resize(in.word() % (bytes.size() + 1));
   s.peer.feed_bytes(bytes);
+  return (change & 64) != 0;
 }
 
 void move_state(Session& s, Input& in) {
@@ -161,6 +166,14 @@ void move_state(Session& s, Input& in) {
   if (kind == 4) s.register_allowed();  // the old key is dead
   if (kind == 5)
     s.peer.node.transport.report_unreachable(RawPeer::kQpn, in.word(), address("10.0.0.2"));
+  if (kind == 6) {  // the same queue pair for another connection
+    a.state = State::Reset;
+    (void)s.peer.qp->modify(a);
+    (void)bring_up(s.peer.node, *s.peer.qp, address("10.0.0.2"), RawPeer::kQpn, 100, RawPeer::kPsn,
+                   s.agreed);
+    s.next_psn = RawPeer::kPsn;
+    s.seen.clear();
+  }
 }
 
 }  // namespace
@@ -171,14 +184,15 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   Session s(in.byte());
   while (!in.empty()) {
     const uint8_t what = in.byte();
-    if (what < 0xa0)
-      feed_packet(s, in);
-    else if (what < 0xd0)
+    if (what < 0xa0) {
+      if (feed_packet(s, in)) continue;
+    } else if (what < 0xd0) {
       post_local_work(s, in);
-    else if (what < 0xf0)
+    } else if (what < 0xf0) {
       s.peer.network.now += static_cast<TimeNs>(in.byte()) * 100'000;
-    else
+    } else {
       move_state(s, in);
+    }
     auto answers = s.peer.answers();
     for (const soft::Packet& p : answers)
       if (p.row == nullptr) std::abort();  // we never send what we could not parse
