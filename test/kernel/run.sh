@@ -1,6 +1,6 @@
 #!/bin/bash
 # npm run test:kernel: scenarios against real Linux kernels in qemu guests. Needs root and, the first time, Debian's
-# mirrors. Taps, guests and the processes under test live in a network namespace that ends with the run.
+# mirrors. Taps, guests and the processes under test live in namespaces that end with the run.
 #   run.sh [--all] [--grep TEXT] [--table] [FILE...]
 #     (nothing)   the core set
 #     --all       every scenario; fails when one was skipped
@@ -43,6 +43,7 @@ NVMEOF_KERNELS=$(bash test/kernel/setup/setup.sh "${setup[@]}") || exit
 export NVMEOF_KERNELS
 
 # --no-config: the timeout and the counting of the scenarios are their own.
-exec unshare --net -- bash -c 'ip link set lo up && exec "$@"' - \
+# Network and processes of the run: whatever is left of it ends with it.
+exec unshare --net --pid --fork --kill-child --mount-proc -- bash -c 'ip link set lo up && exec "$@"' - \
   npx --no-install mocha --no-package --node-option import=tsx --reporter test/kernel/support/reporter.cjs \
   --extension ts --recursive --fail-zero --forbid-only "${mocha[@]}" "${files[@]}"

@@ -125,7 +125,7 @@ side('kernel host → our target on soft', (scenario) => {
         const host = await KernelHost.prepare(lab);
         const device = await host.connectDevice();
         lab.defer(await disturb(host, netem));
-        await host.fio(device, `${VERIFY} --size=6m --bsrange=4k-32k`, 380);
+        await host.fio(device, `${VERIFY} --size=3m --bsrange=4k-32k`, 380);
       },
     );
   }

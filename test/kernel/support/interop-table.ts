@@ -38,8 +38,14 @@ function table(results: readonly Result[]): string {
       cell(results.find((result) => result.scenario === scenario && peer(result) === name)),
     ),
   ]);
-  const lines = [['scenario', ...peers], peers.map(() => '---').concat('---'), ...rows];
-  return lines.map((line) => `| ${line.join(' | ')} |`).join('\n');
+  const lines = [['scenario', ...peers], ...rows];
+  const widths = peers
+    .concat('')
+    .map((_, column) => Math.max(3, ...lines.map((line) => line[column]?.length ?? 0)));
+  const text = (line: readonly string[], fill = ' '): string =>
+    `| ${widths.map((width, column) => (line[column] ?? '').padEnd(width, fill)).join(' | ')} |`;
+  const [head = [], ...body] = lines;
+  return [text(head), text([], '-'), ...body.map((line) => text(line))].join('\n');
 }
 
 const unique = (names: readonly string[]): string[] => [...new Set(names)];

@@ -12,10 +12,13 @@ export type { Result };
 const RESULTS = fileURLToPath(new URL('../results.json', import.meta.url));
 const TABLE = fileURLToPath(new URL('../../../docs/interop.md', import.meta.url));
 
-const results: Result[] = [];
-
+/** Written at once, so that a run that is broken off keeps what it has shown. */
 export function record(result: Result): void {
-  results.push(result);
+  if (!writeTable) return;
+  const others = readResults().filter((old) => key(old) !== key(result));
+  const merged = [...others, result].sort((a, b) => (key(a) < key(b) ? -1 : 1));
+  writeFileSync(RESULTS, `${JSON.stringify(merged, undefined, 2)}\n`);
+  writeFileSync(TABLE, interopTable(merged));
 }
 
 const key = (result: Result): string =>
@@ -29,13 +32,3 @@ function readResults(): Result[] {
     throw error;
   }
 }
-
-after('results are written', () => {
-  if (!writeTable) return;
-  const fresh = new Set(results.map(key));
-  const merged = [...readResults().filter((old) => !fresh.has(key(old))), ...results].sort(
-    (a, b) => (key(a) < key(b) ? -1 : 1),
-  );
-  writeFileSync(RESULTS, `${JSON.stringify(merged, undefined, 2)}\n`);
-  writeFileSync(TABLE, interopTable(merged));
-});

@@ -27,9 +27,9 @@ describe('interop table', () => {
     const begin = lines.indexOf('## kernel host → our target');
     expect(lines.slice(begin + 2, begin + 6)).to.deep.equal([
       '| scenario | 6.12 rxe<br>IPv4<br>MTU 4096 | 6.12 rxe<br>IPv6<br>MTU 1024 |',
-      '| --- | --- | --- |',
-      '| reads | ok 2026-01-02, 12 s | FAILED 2026-01-02, 12 s |',
-      '| writes | ok 2026-01-02, 12 s |  |',
+      '| -------- | ---------------------------- | ---------------------------- |',
+      '| reads    | ok 2026-01-02, 12 s          | FAILED 2026-01-02, 12 s      |',
+      '| writes   | ok 2026-01-02, 12 s          |                              |',
     ]);
     expect(lines).to.include('## our initiator → kernel target');
   });
