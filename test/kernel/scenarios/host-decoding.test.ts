@@ -25,7 +25,10 @@ side('kernel host → our target on soft', (scenario) => {
       const pcap = join(lab.folder, 'target.pcap');
       const target = await startOurTarget(lab, { args: ['--pcap', pcap] });
       const host = await KernelHost.prepare(lab);
-      const onNetwork = await capture(join(lab.folder, 'network.pcap'), { whole: true });
+      const onNetwork = await capture(join(lab.folder, 'network.pcap'), {
+        whole: true,
+        ...(lab.seats[0] ? { device: lab.seats[0].port.tap } : {}),
+      });
       const device = await host.connectDevice();
       await host.guest.run(`
       nvme id-ctrl ${device}; nvme smart-log ${device}; nvme effects-log ${device} -c 0
@@ -44,8 +47,6 @@ side('kernel host → our target on soft', (scenario) => {
         expect(countFrames(file, 'infiniband.bth.opcode == 23 && nvme'), file).to.be.greaterThan(8);
         expect(countFrames(file, 'infiniband.mad.attributeid == 0x15'), file).to.be.greaterThan(2);
       }
-      const roce = 'udp.dstport == 4791';
-      expect(countFrames(pcap, roce)).to.equal(countFrames(onNetwork.file, roce));
     },
   );
 });
