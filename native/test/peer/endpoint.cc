@@ -14,6 +14,8 @@ namespace {
 
 // What a peer may have outstanding toward us, and we toward it.
 constexpr uint8_t kReads = 16;
+// 1.07 s: the other program may run in an emulated machine, which stands still at times.
+constexpr uint32_t kAckTimeout = 18;
 
 }  // namespace
 
@@ -44,6 +46,7 @@ Endpoint::Endpoint(const EndpointOptions& options)
   device.address = parse_address(options.address);
   device.path_mtu = options.path_mtu;
   device.pcap_path = options.pcap;
+  device.local_ack_timeout = kAckTimeout;
   reactor::Reactor* const reactors[] = {reactor_.get()};
   device_ = need(open_device(device, reactors));
   pd_ = need(device_->allocate_pd());
