@@ -22,6 +22,8 @@ export interface TransportOptions {
   /** 256, 512, 1024, 2048, 4096. Default: what the interface carries. */
   readonly pathMtu?: number;
   readonly socketBufferBytes?: number;
+  /** ICRC check of IPv4 packets on soft: 'full' needs CAP_NET_RAW. Default 'recovered'. */
+  readonly icrc?: DeviceOptions['icrc'];
   /** Writes every packet to this file. */
   readonly pcapPath?: string;
   /** Reactor cores, -1: not pinned. Default: those that run in this process, else one that is not pinned. */
@@ -102,7 +104,7 @@ function address(name: string, text: string): Address {
 }
 
 function deviceOptions(options: TransportOptions): Omit<DeviceOptions, 'address'> {
-  const { pathMtu, socketBufferBytes, pcapPath } = options;
+  const { pathMtu, socketBufferBytes, icrc, pcapPath } = options;
   if (pathMtu !== undefined && ![256, 512, 1024, 2048, 4096].includes(pathMtu)) {
     throw new ArgumentError(`path MTU must be 256, 512, 1024, 2048 or 4096, not ${pathMtu}`);
   }
@@ -110,6 +112,7 @@ function deviceOptions(options: TransportOptions): Omit<DeviceOptions, 'address'
     provider: options.provider ?? 'auto',
     ...(pathMtu === undefined ? {} : { pathMtu }),
     ...(socketBufferBytes === undefined ? {} : { socketBufferBytes }),
+    ...(icrc === undefined ? {} : { icrc }),
     ...(pcapPath === undefined ? {} : { pcapPath }),
   };
 }

@@ -34,6 +34,9 @@ export interface RuntimeOptions {
   readonly onWake: () => void;
 }
 
+/** How the soft provider checks the ICRC of IPv4 packets (docs/architecture.md). */
+export type IcrcCheck = 'recovered' | 'full';
+
 export interface DeviceOptions {
   readonly provider: 'auto' | 'soft' | 'verbs';
   /** Numeric IPv4 or IPv6 address of this host (zone allowed: fe80::1%eth0). */
@@ -42,6 +45,8 @@ export interface DeviceOptions {
   readonly pathMtu?: number;
   readonly socketBufferBytes?: number;
   readonly pcapPath?: string;
+  /** Of IPv4 on soft. 'full' sees IP headers through a raw socket and needs CAP_NET_RAW; default 'recovered'. */
+  readonly icrc?: IcrcCheck;
   /** 4.096 µs × 2^n; default 14. */
   readonly localAckTimeout?: number;
   readonly connectTimeoutMs?: number;

@@ -193,6 +193,7 @@ function differences({ info, options: first }: OpenDevice, asked: DeviceOptions)
   compare('provider', asked.provider === 'auto' ? undefined : asked.provider, info.provider);
   compare('path MTU', asked.pathMtu === 0 ? undefined : asked.pathMtu, info.pathMtu);
   compare('capture file', fullPath(asked.pcapPath), fullPath(first.pcapPath) ?? 'none');
+  compare('ICRC check', asked.icrc, first.icrc ?? 'recovered');
   compare('socket buffer', asked.socketBufferBytes, first.socketBufferBytes ?? preset);
   compare('local ACK timeout', asked.localAckTimeout, first.localAckTimeout ?? preset);
   compare('connect timeout', asked.connectTimeoutMs, first.connectTimeoutMs ?? preset);

@@ -186,6 +186,8 @@ export const targetSchema = z
         error: 'must be 256, 512, 1024, 2048 or 4096',
       })
       .optional(),
+    /** ICRC check of IPv4 packets on soft; full needs CAP_NET_RAW. Absent: recovered. */
+    icrc: z.enum(['recovered', 'full']).optional(),
     /** File that takes every packet, for Wireshark. */
     pcap: z.string().min(1).optional(),
   })

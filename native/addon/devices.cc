@@ -36,6 +36,8 @@ rdma::DeviceOptions unpack(const Arguments& arguments) {
   unpacked.socket_buffer_bytes =
       options["socketBufferBytes"].u32_or(unpacked.socket_buffer_bytes, 4096, 1u << 30);
   unpacked.pcap_path = options["pcapPath"].text_or("");
+  unpacked.full_icrc =
+      !options["icrc"].absent() && options["icrc"].word({"recovered", "full"}) == 1;
   unpacked.local_ack_timeout = options["localAckTimeout"].u32_or(unpacked.local_ack_timeout, 1, 31);
   unpacked.connect_timeout_ms =
       options["connectTimeoutMs"].u32_or(unpacked.connect_timeout_ms, 1, 3'600'000);

@@ -317,6 +317,7 @@ struct DeviceOptions {
   uint32_t path_mtu = 0;                   // 0: from the interface's MTU
   uint32_t socket_buffer_bytes = 4 << 20;  // asked for; what was granted is in counters
   std::string pcap_path;                   // empty: no capture
+  bool full_icrc = false;                  // soft: check IPv4 with its header (CAP_NET_RAW)
   uint32_t local_ack_timeout = 14;         // 4.096 us * 2^n
   uint32_t connect_timeout_ms = 5000;      // of the whole CM exchange on the active side
 };

@@ -236,4 +236,87 @@ TEST(copies_are_exact_at_every_length_and_offset) {
   CHECK(std::memcmp(aligned, from.data() + 5, 4096) == 0 && aligned[4096] == 0xee);
 }
 
+// ---- with the header seen
+
+namespace {
+
+// A packet whose ICRC covers `id`, and what is seen of the header it came with.
+struct Witnessed {
+  explicit Witnessed(uint16_t id) : bytes(300) {
+    for (size_t i = 0; i < bytes.size(); i++) bytes[i] = static_cast<uint8_t>(i * 11);
+    bytes[4] = 0;
+    icrc_append(flow, bytes.data(), static_cast<uint32_t>(bytes.size()), id);
+  }
+  bool good(SeenHeader seen, uint16_t position = 0) {
+    Arrival arrival{
+        &flow.local, &flow.remote, bytes.data(), static_cast<uint32_t>(bytes.size()), -1, 0, seen};
+    const IcrcVerdict verdict = receiver.check(arrival, position);
+    CHECK(!verdict.recovered);
+    return verdict.good;
+  }
+  bool recovered() {
+    Arrival arrival{
+        &flow.local, &flow.remote, bytes.data(), static_cast<uint32_t>(bytes.size()), -1, 0};
+    const IcrcVerdict verdict = receiver.check(arrival);
+    return verdict.good && verdict.recovered;
+  }
+  Flow flow = make_flow(address("\12\0\1\2", false, 0xc123), address("\12\0\1\3", false, 4791));
+  Bytes bytes;
+  IcrcReceiver receiver;
+};
+
+constexpr SeenHeader own(uint16_t id, uint16_t flags = 0x4000) {
+  return {SeenHeader::Of::ThisPacket, false, id, flags, id, flags};
+}
+constexpr SeenHeader first(uint16_t id, bool restarts = false) {
+  return {SeenHeader::Of::FirstOfMessage, restarts, id, 0x4000, id, 0x4000};
+}
+
+}  // namespace
+
+TEST(a_seen_header_must_be_the_one_that_the_icrc_covers) {
+  Witnessed packet(0x1234);
+  CHECK(packet.good(own(0x1234)));
+  CHECK(packet.good(own(0x1234), 5));  // the position means nothing then
+  for (unsigned bit = 0; bit < 16; bit++) {
+    CHECK(!packet.good(own(static_cast<uint16_t>(0x1234 ^ 1u << bit))));
+    CHECK(!packet.good(own(0x1234, static_cast<uint16_t>(0x4000 ^ 1u << bit))));
+  }
+  SeenHeader either = own(0x777, 0);
+  either.other_identification = 0x1234;
+  CHECK(!packet.good(either));  // the identification of one with the flags of the other
+  either.other_flags = 0x4000;
+  CHECK(packet.good(either));
+  CHECK(packet.recovered());  // without the header any identification will do
+}
+
+TEST(behind_the_first_of_a_merged_message_identifications_count_up_or_stay) {
+  Witnessed packet(0x1234);
+  CHECK(packet.good(first(0x1231), 3));
+  CHECK(packet.good(first(0x1234), 3));
+  for (const int other : {0x1230, 0x1232, 0x1233, 0x1235, 0})
+    CHECK(!packet.good(first(static_cast<uint16_t>(other)), 3));
+  Witnessed wrapped(1);
+  CHECK(wrapped.good(first(0xfffe), 3));
+  // A second train that a kernel merged behind the first.
+  CHECK(!wrapped.good(first(0), 4));
+  CHECK(wrapped.good(first(0, true), 4));
+  CHECK(!packet.good(first(0, true), 4));
+}
+
+TEST(damage_that_an_unknown_identification_explains_is_seen_with_the_header) {
+  Witnessed packet(0);
+  unsigned passed = 0;
+  for (uint32_t damage = 1; damage < 1u << 18; damage++) {
+    Witnessed damaged = packet;
+    for (unsigned i = 0; i < 3; i++)
+      damaged.bytes[100 + i] ^= static_cast<uint8_t>(damage >> (8 * i));
+    if (!damaged.recovered()) continue;
+    passed++;
+    CHECK(!damaged.good(own(0)));
+    for (uint16_t position = 1; position < 8; position++) CHECK(!damaged.good(first(0), position));
+  }
+  CHECK(passed > 0);  // about one in 32768
+}
+
 TEST_MAIN

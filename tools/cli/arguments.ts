@@ -2,7 +2,7 @@
  * Arguments and options that several sub-commands share, and their parsers. A parser throws commander's
  * InvalidArgumentError, so that the message names the option.
  */
-import { InvalidArgumentError } from 'commander';
+import { InvalidArgumentError, Option } from 'commander';
 import type { Command } from 'commander';
 import { connect } from '../../initiator/index.ts';
 import type { ConnectOptions, Controller, TransportOptions } from '../../initiator/index.ts';
@@ -87,11 +87,19 @@ export function seconds(text: string): number {
   return milliseconds(/^\d+(\.\d+)?$/.test(text) ? `${text}s` : text);
 }
 
+export function icrcOption(): Option {
+  return new Option(
+    '--icrc <check>',
+    'ICRC check of IPv4 packets; full needs CAP_NET_RAW (default: recovered)',
+  ).choices(['recovered', 'full']);
+}
+
 /** Options of everything that connects. */
 export interface TransportFlags {
   readonly from?: string;
   readonly provider?: 'auto' | 'soft' | 'verbs';
   readonly mtu?: number;
+  readonly icrc?: 'recovered' | 'full';
   readonly pcap?: string;
   readonly cores?: number[];
   readonly poll?: boolean;
@@ -108,6 +116,7 @@ export function addTransportOptions(command: Command): Command {
     )
     .option('--provider <name>', 'auto or soft; verbs is not in this build', 'auto')
     .option('--mtu <bytes>', 'path MTU: 256, 512, 1024, 2048 or 4096', wholeNumber(256, 4096))
+    .addOption(icrcOption())
     .option('--pcap <file>', 'write every packet to a file for Wireshark')
     .option(
       '--cores <list>',
@@ -125,6 +134,7 @@ export function transportOptions(target: HostPort, flags: TransportFlags): Trans
     sourceAddress: flags.from,
     provider: flags.provider,
     pathMtu: flags.mtu,
+    icrc: flags.icrc,
     pcapPath: flags.pcap,
     cores: flags.cores,
     pollForever: flags.poll,

@@ -1,7 +1,7 @@
 #!/bin/bash
 # Sets up what is missing (npm run setup): Debian packages, npm packages, the native build, the compiled TypeScript.
 # Quick and silent when all is there. As root it installs Debian packages; otherwise it names them and stops.
-#   setup.sh [--test]   with what the tests need besides: clang with its fuzzing runtime, clang-format, tools of iproute2
+#   setup.sh [--test]   with what the tests need besides: clang with its fuzzing runtime, clang-format, llvm for coverage, iproute2
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -42,7 +42,7 @@ clang_runtime() {
 
 install_packages() {
   local wanted=(build-essential python3 pkg-config liburing-dev libisal-dev e2fsprogs)
-  [ "$1" = --test ] && wanted+=(clang clang-format iproute2)
+  [ "$1" = --test ] && wanted+=(clang clang-format llvm iproute2)
   command -v dpkg-query >/dev/null ||
     stop "this is no Debian. Install the equivalents of: ${wanted[*]} — then run npm ci && npm run build"
   local missing

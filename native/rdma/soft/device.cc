@@ -129,6 +129,9 @@ Result<void> Device::open_shards(std::span<reactor::Reactor* const> reactors) {
     shard.link.buffer_bytes = options_.socket_buffer_bytes;
     shard.link.gso = &gso_;
     shard.link.pcap = pcap_.get();
+    shard.link.full_icrc = options_.full_icrc;
+    shard.link.index = i;
+    shard.link.reactors = static_cast<unsigned>(reactors.size());
     auto opened = Shard::open(shard, keys_, *connections_);  // owns the socket in any case
     if (opened) {
       shards_.push_back(std::move(*opened));

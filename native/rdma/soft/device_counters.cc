@@ -63,6 +63,7 @@ constexpr LinkName kLink[] = {
     {"socket.receive_calls", &LinkCounters::rx_calls},
     {"socket.receive_messages", &LinkCounters::rx_messages},
     {"socket.receive_errors", &LinkCounters::rx_errors},
+    {"socket.received_without_header", &LinkCounters::rx_without_header},
     {"socket.dropped_full", &LinkCounters::tx_dropped_full},
     {"socket.dropped_too_large", &LinkCounters::tx_dropped_too_large},
     {"socket.dropped_error", &LinkCounters::tx_dropped_error},

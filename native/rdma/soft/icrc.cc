@@ -65,7 +65,9 @@ constexpr FieldTable combine(const FieldTable& a, const FieldTable& b) {
 constexpr FieldTable kV4TotalLength = make_field(kV4TotalLengthAt, kV4Prefix);
 constexpr FieldTable kV4UdpLength = make_field(kV4UdpLengthAt, kV4Prefix);
 constexpr FieldTable kV4Id = make_field(kV4IdAt, kV4Prefix);
-constexpr uint32_t kV4DontFragment = make_field(kV4FlagsAt, kV4Prefix)(0x4000);
+constexpr uint16_t kDontFragment = 0x4000;
+constexpr FieldTable kV4Flags = make_field(kV4FlagsAt, kV4Prefix);
+constexpr uint32_t kV4DontFragment = kV4Flags(kDontFragment);
 // IPv6 carries one and the same length twice.
 constexpr FieldTable kV6Length =
     combine(make_field(kV6LengthAt, kV6Prefix), make_field(kV6UdpLengthAt, kV6Prefix));
@@ -114,6 +116,21 @@ uint32_t undo_zero_bytes(uint32_t s, uint32_t count) {
 // in both forms.
 uint32_t crc(uint32_t state, const uint8_t* bytes, uint64_t length) {
   return crc32_gzip_refl(state, bytes, length);
+}
+
+// Of the packet at `position` of a message whose first header was seen.
+uint16_t first_guess(const SeenHeader& seen, uint16_t position) {
+  return static_cast<uint16_t>(seen.identification +
+                               (seen.of == SeenHeader::Of::FirstOfMessage ? position : 0));
+}
+bool explains(const SeenHeader& seen, uint16_t position, uint16_t id, uint16_t flags) {
+  const auto one = [&](uint16_t its_id, uint16_t its_flags) {
+    if (flags != its_flags) return false;
+    if (id == its_id) return true;
+    return seen.of == SeenHeader::Of::FirstOfMessage &&
+           (id == static_cast<uint16_t>(its_id + position) || (seen.restarts && id < position));
+  };
+  return one(seen.identification, seen.flags) || one(seen.other_identification, seen.other_flags);
 }
 
 uint32_t get32le(const uint8_t* p) {
@@ -212,10 +229,16 @@ IcrcVerdict IcrcReceiver::check(const Arrival& arrival, uint16_t expected_id) {
   if (arrival.length < kBthBytes + kIcrcBytes) return verdict;
   if (source->ss_family != destination->ss_family) return verdict;
   const bool v4 = source->ss_family == AF_INET;
-  verdict.ip_id = arrival.ip_id >= 0 ? static_cast<uint16_t>(arrival.ip_id) : expected_id;
+  const SeenHeader& seen = arrival.seen;
+  const bool header = v4 && seen.of != SeenHeader::Of::Nothing;
+  verdict.ip_id = header               ? first_guess(seen, expected_id)
+                  : arrival.ip_id >= 0 ? static_cast<uint16_t>(arrival.ip_id)
+                                       : expected_id;
+  if (header) verdict.dont_fragment = (seen.flags & kDontFragment) != 0;
   const uint32_t base = base_of(*source, *destination);
   const uint32_t seed = (v4 ? icrc_seed_v4(base, arrival.length, verdict.ip_id)
                             : icrc_seed_v6(base, arrival.length)) ^
+                        (header ? kV4Flags(seen.flags ^ kDontFragment) : 0) ^
                         kMaskedByte[arrival.bytes[kBthMaskedAt]];
   const uint32_t covered = arrival.length - kIcrcBytes;
   const uint32_t wire = get32le(arrival.bytes + covered);
@@ -225,7 +248,7 @@ IcrcVerdict IcrcReceiver::check(const Arrival& arrival, uint16_t expected_id) {
     return verdict;
   }
   if (!v4) return verdict;
-  if (arrival.ip_id >= 0) {  // all is known but the flags
+  if (!header && arrival.ip_id >= 0) {  // all is known but the flags
     verdict.good = crc(seed ^ kV4DontFragment, arrival.bytes, covered) == wire;
     verdict.dont_fragment = !verdict.good;
     return verdict;
@@ -234,9 +257,20 @@ IcrcVerdict IcrcReceiver::check(const Arrival& arrival, uint16_t expected_id) {
   // identification is fed, it must be those bytes and nothing above them (PROTOCOL.md 2.3).
   const uint32_t fields = undo_zero_bytes(difference, kV4Prefix - kV4IdAt + covered);
   const uint32_t flags = fields >> 16;  // in wire order: 0x0040 is DF
+  const uint16_t id =
+      verdict.ip_id ^ static_cast<uint16_t>((fields & 0xff) << 8 | (fields >> 8 & 0xff));
+  if (header) {
+    const auto its_flags =
+        static_cast<uint16_t>(seen.flags ^ ((flags & 0xff) << 8 | (flags >> 8 & 0xff)));
+    if (!explains(seen, expected_id, id, its_flags)) return verdict;
+    verdict.good = true;
+    verdict.ip_id = id;
+    verdict.dont_fragment = (its_flags & kDontFragment) != 0;
+    return verdict;
+  }
   if (flags != 0 && flags != 0x0040) return verdict;
   verdict.good = verdict.recovered = true;
-  verdict.ip_id ^= static_cast<uint16_t>((fields & 0xff) << 8 | (fields >> 8 & 0xff));
+  verdict.ip_id = id;
   verdict.dont_fragment = flags == 0;
   return verdict;
 }

@@ -48,6 +48,10 @@ class IcrcReceiver {
   // `expected_id`: used when arrival.ip_id is -1: the position of the segment in its received
   // train, because our own senders number them so; costs nothing when it is right. Any length is
   // safe: packets shorter than BTH + ICRC are bad.
+  //
+  // Where the header was seen, only its identification and flags will do. Behind the first packet
+  // of a message that the kernel merged, identifications may count up from the first's or be equal
+  // to it (and, from a kernel that does not look at them, have begun at 0 in between).
   IcrcVerdict check(const Arrival& arrival, uint16_t expected_id = 0);
 
  private:

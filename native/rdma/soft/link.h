@@ -47,6 +47,17 @@ class Link {
   virtual uint32_t train_bytes_max() const = 0;
 };
 
+// What was seen of the IPv4 header (header_witness.h): nothing in general. Of a message that the
+// kernel merged, the header of the first packet.
+struct SeenHeader {
+  enum class Of : uint8_t { Nothing, ThisPacket, FirstOfMessage };
+  Of of = Of::Nothing;
+  bool restarts = false;  // the kernel merges packets whatever their identification
+  uint16_t identification = 0, flags = 0;  // flags with the fragment offset, as on the wire
+  // Where two headers may be the packet's: it was sent twice, and one of the two may be lost.
+  uint16_t other_identification = 0, other_flags = 0;
+};
+
 // What a receiver knows of a packet besides its bytes (UDP payload: BTH .. ICRC).
 struct Arrival {
   const sockaddr_storage* source;       // address and UDP port
@@ -56,6 +67,7 @@ struct Arrival {
   int32_t ip_id;  // the IPv4 identification where known, -1: unknown, recover it from the ICRC
                   // (PROTOCOL.md 2.3)
   uint8_t traffic_class;
+  SeenHeader seen{};
 };
 
 }  // namespace nvmeof::rdma::soft

@@ -51,6 +51,7 @@ struct Shard::Handover {
   uint32_t length;
   uint16_t expected_id;
   uint8_t traffic_class;
+  SeenHeader seen;
   uint8_t bytes[];
 };
 
@@ -187,7 +188,8 @@ void Shard::on_foreign(unsigned reactor, const Arrival& arrival) {
     return;
   }
   auto* const handover = static_cast<Handover*>(memory);
-  *handover = {to, *arrival.source, arrival.length, expected_id_, arrival.traffic_class};
+  *handover = {to,           *arrival.source,       arrival.length,
+               expected_id_, arrival.traffic_class, arrival.seen};
   std::memcpy(handover->bytes, arrival.bytes, arrival.length);
   to->handovers_.fetch_add(1, std::memory_order_relaxed);
   const auto run = [](void* context, uint64_t) {
@@ -198,7 +200,7 @@ void Shard::on_foreign(unsigned reactor, const Arrival& arrival) {
     {
       const KeyTable::Section section(self.reader_);
       self.on_packet({&packet->source, &self.address_, packet->bytes, packet->length, -1,
-                      packet->traffic_class},
+                      packet->traffic_class, packet->seen},
                      packet->expected_id);
     }
     if (!self.datagrams_.empty()) self.deliver_datagrams(self.now_);

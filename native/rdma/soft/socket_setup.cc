@@ -75,14 +75,14 @@ bool send_options(int fd, int family) {
          set_option(fd, IPPROTO_IP, IP_RECVERR, 1);
 }
 
+}  // namespace
+
 bool kernel_at_least(unsigned major, unsigned minor) {
   utsname name{};
   unsigned a = 0, b = 0;
   if (uname(&name) != 0 || std::sscanf(name.release, "%u.%u", &a, &b) != 2) return false;
   return a > major || (a == major && b >= minor);
 }
-
-}  // namespace
 
 bool set_option(int fd, int level, int name, int value) {
   return setsockopt(fd, level, name, &value, sizeof value) == 0;

@@ -38,6 +38,7 @@ Interface interface_of(const sockaddr_storage& address);
 // Whether UDP_SEGMENT works: the kernel knows it, lets us use it, and the interface can.
 bool gso_usable(const sockaddr_storage& address, const Interface& interface);
 
+bool kernel_at_least(unsigned major, unsigned minor);
 socklen_t address_length(const sockaddr_storage& address);
 
 }  // namespace nvmeof::rdma::soft

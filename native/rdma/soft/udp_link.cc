@@ -47,6 +47,12 @@ UdpLink::UdpLink(const UdpLinkOptions& options)
 Result<std::unique_ptr<UdpLink>> UdpLink::open(const UdpLinkOptions& options) {
   std::unique_ptr<UdpLink> link(new UdpLink(options));
   link->receive_buffer_bytes_ = request_receive_buffer(options.receive_fd, options.buffer_bytes);
+  if (options.full_icrc && options.address.ss_family == AF_INET) {
+    auto witness = HeaderWitness::open(
+        {options.address, options.index, options.reactors, options.buffer_bytes});
+    if (!witness) return witness.error();
+    link->witness_ = std::move(*witness);
+  }
   uint32_t port = options.port_seed;
   for (SendSocket& sender : link->senders_) {
     auto opened =
@@ -312,6 +318,10 @@ int UdpLink::take(const mmsghdr& message, LinkEvents& events) {
                   0,
                   -1,
                   traffic_class};
+  if (witness_ != nullptr && !witness_->find(*arrival.source, bytes, left, &arrival.seen)) {
+    add(counters_.rx_without_header, 1);
+    return 0;
+  }
   int packets = 0;
   for (uint16_t index = 0; left > 0; index++) {
     arrival.length = std::min(left, segment);
@@ -320,6 +330,7 @@ int UdpLink::take(const mmsghdr& message, LinkEvents& events) {
       pcap_->received(arrival, verdict.ip_id, verdict.dont_fragment);
     }
     events.on_packet(arrival, index);
+    if (witness_ != nullptr) arrival.seen.of = SeenHeader::Of::FirstOfMessage;
     arrival.bytes += arrival.length;
     left -= arrival.length;
     packets++;
@@ -356,6 +367,7 @@ int UdpLink::receive(TimeNs now, LinkEvents& events) {
     batching_ = !batching_;
     streak_ = 0;
   }
+  if (messages <= 0 && witness_ != nullptr) witness_->forget();
   const bool due = sent_since_check_ && now - last_check_ >= kErrorCheckInterval;
   if (messages <= 0 && (check_errors_ || due)) {
     for (unsigned i = 0; i < kSendSockets; i++) {

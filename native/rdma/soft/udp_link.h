@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "rdma/soft/error_queue.h"
+#include "rdma/soft/header_witness.h"
 #include "rdma/soft/icrc.h"
 #include "rdma/soft/link.h"
 #include "rdma/soft/pcap.h"
@@ -30,6 +31,7 @@ class LinkEvents {
 
 struct LinkCounters {
   std::atomic<uint64_t> rx_packets, rx_bytes, rx_messages, rx_calls, rx_errors;
+  std::atomic<uint64_t> rx_without_header;  // messages dropped because their header was not seen
   std::atomic<uint64_t> tx_packets, tx_bytes, tx_trains, tx_calls;
   // Packets that did not leave: the socket buffer or the queue of the device is full, larger than
   // the MTU, refused for another reason, part of a train that GSO failed to send.
@@ -44,6 +46,8 @@ struct UdpLinkOptions {
   std::atomic<bool>* gso = nullptr;  // of the device: true while trains may leave
   PcapWriter* pcap = nullptr;        // may be null
   uint32_t port_seed = 0;            // where the search for source ports begins
+  bool full_icrc = false;            // see IPv4 headers, so that the ICRC can be checked in full
+  unsigned index = 0, reactors = 1;  // of the receive group
 };
 
 class UdpLink final : public Link {
@@ -111,6 +115,7 @@ class UdpLink final : public Link {
   uint32_t receive_buffer_bytes_ = 0;
   LinkCounters counters_{};
 
+  std::unique_ptr<HeaderWitness> witness_;  // null: IPv4 headers are not seen
   std::unique_ptr<uint8_t[]> buffers_;
   mmsghdr receive_messages_[kReceiveBatch]{};
   Receiving receiving_[kReceiveBatch];

@@ -177,10 +177,11 @@ describe('target', () => {
       allow: ['nqn.2024-01.org.example:host'],
       cores: [0, 1],
       mtu: 1024,
+      icrc: 'full',
       pcap: 'x.pcap',
       log: 'info',
     });
-    expect(config).to.include({ mtu: 1024, pcap: 'x.pcap' });
+    expect(config).to.include({ mtu: 1024, icrc: 'full', pcap: 'x.pcap' });
     expect(config.cores).to.deep.equal([0, 1]);
     const [subsystem] = config.subsystems;
     expect(subsystem?.serial).to.equal('S1');

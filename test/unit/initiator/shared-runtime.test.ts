@@ -84,6 +84,7 @@ describe('shared runtime', () => {
       [{ provider: 'verbs' }, 'provider soft, not verbs'],
       [{ pathMtu: 4096 }, 'path MTU 1024, not 4096'],
       [{ pcapPath: '/tmp/b.pcap' }, 'capture file /tmp/a.pcap, not /tmp/b.pcap'],
+      [{ icrc: 'full' }, 'ICRC check recovered, not full'],
       [{ socketBufferBytes: 65536 }, 'socket buffer the default, not 65536'],
       [{ localAckTimeout: 18 }, 'local ACK timeout the default, not 18'],
       [{ connectTimeoutMs: 7 }, 'connect timeout the default, not 7'],
