@@ -33,7 +33,7 @@ class HeaderWitness {
   // was lost, because the raw socket's buffer was full.
   bool find(const sockaddr_storage& source, const uint8_t* bytes, uint32_t length,
             SeenHeader* header);
-  // The receive socket is empty: the headers that are kept belong to messages that it lost.
+  // The headers that are kept belong to messages that the receive socket lost.
   void forget() { tail_ = head_; }
 
  private:

@@ -16,6 +16,8 @@ namespace {
 
 // How often error queues are looked at while nothing arrives and the reactor does not sleep.
 constexpr TimeNs kErrorCheckInterval = 100'000;
+// How long nothing arrives before headers without a message are those of messages that were lost.
+constexpr TimeNs kHeaderRest = 10'000'000;
 // A pending error fails a send that has nothing to do with it; a host may have many dead peers.
 constexpr unsigned kRepeatsMax = 16;
 
@@ -290,6 +292,16 @@ void UdpLink::prepare_receive(unsigned count) {
   }
 }
 
+// A header comes before its message, but how long before is the scheduler's affair.
+void UdpLink::forget_headers(bool received, TimeNs now) {
+  if (received) {
+    last_message_ = now;
+  } else if (now - last_message_ >= kHeaderRest) {
+    witness_->forget();
+    last_message_ = now;
+  }
+}
+
 // Splits one received message into its packets.
 int UdpLink::take(const mmsghdr& message, LinkEvents& events) {
   const msghdr& header = message.msg_hdr;
@@ -367,7 +379,7 @@ int UdpLink::receive(TimeNs now, LinkEvents& events) {
     batching_ = !batching_;
     streak_ = 0;
   }
-  if (messages <= 0 && witness_ != nullptr) witness_->forget();
+  if (witness_ != nullptr) forget_headers(messages > 0, now);
   const bool due = sent_since_check_ && now - last_check_ >= kErrorCheckInterval;
   if (messages <= 0 && (check_errors_ || due)) {
     for (unsigned i = 0; i < kSendSockets; i++) {

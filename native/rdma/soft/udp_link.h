@@ -93,6 +93,7 @@ class UdpLink final : public Link {
 
   explicit UdpLink(const UdpLinkOptions& options);
   void prepare_receive(unsigned count);
+  void forget_headers(bool received, TimeNs now);
   int take(const mmsghdr& message, LinkEvents& events);
   void prepare_send(unsigned index, const Train& train);
   void transmit(int fd, std::span<const Train> trains);
@@ -129,6 +130,7 @@ class UdpLink final : public Link {
   unsigned fault_count_ = 0;
   bool check_errors_ = false, sent_since_check_ = false;
   TimeNs last_check_ = 0;
+  TimeNs last_message_ = 0;  // with a witness: when one came, or headers were forgotten
 };
 
 }  // namespace nvmeof::rdma::soft
