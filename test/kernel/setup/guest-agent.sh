@@ -8,9 +8,15 @@ bb=/run/agent/busybox
 cd /tmp || exit
 ip link set lo up
 dmesg -n 7
-for port in /sys/class/virtio-ports/*; do
-  [ "$(cat "$port/name")" != nvmeof.control ] || exec 3<>"/dev/${port##*/}"
+# The port gets its name a moment after it appears.
+device=
+until [ -n "$device" ]; do
+  for port in /sys/class/virtio-ports/*; do
+    [ "$(cat "$port/name" 2>/dev/null)" != nvmeof.control ] || device=/dev/${port##*/}
+  done
+  [ -n "$device" ] || sleep 0.1
 done
+exec 3<>"$device"
 echo "ready $(uname -r)" >&3
 while read -r id seconds script <&3; do
   {

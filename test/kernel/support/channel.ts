@@ -26,7 +26,8 @@ export class Channel {
   #onReady!: Waiting['resolve'];
   #onDead!: (error: Error) => void;
 
-  constructor(socket: Socket) {
+  /** `whyGone` explains a guest that closed the channel. */
+  constructor(socket: Socket, whyGone: () => string) {
     this.#socket = socket;
     const ready = new Promise<Output>((resolve, reject) => {
       this.#onReady = resolve;
@@ -39,7 +40,7 @@ export class Channel {
     });
     socket.on('error', () => undefined); // 'close' follows
     socket.on('close', () => {
-      this.fail(new Error('the guest is gone'));
+      this.fail(new Error(whyGone()));
     });
   }
 

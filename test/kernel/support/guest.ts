@@ -5,7 +5,7 @@
  */
 import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
-import { closeSync, mkdirSync, openSync, readFileSync, rmSync } from 'node:fs';
+import { closeSync, existsSync, mkdirSync, openSync, readFileSync, rmSync } from 'node:fs';
 import { createServer, type Socket } from 'node:net';
 import { join } from 'node:path';
 import { Channel, type Output } from './channel.ts';
@@ -72,22 +72,18 @@ export class Guest {
     closeSync(log);
     const ended = once(qemu, 'exit');
     const death = ended.then(([code]) => {
-      throw new Error(
-        `qemu ended with ${String(code)}: ${readFileSync(join(folder, 'qemu.log'), 'utf8')}`,
-      );
+      throw new Error(`qemu ended with ${String(code)}: ${textOf(join(folder, 'qemu.log'))}`);
     });
     death.catch(() => undefined);
     const connected = once(server, 'connection') as Promise<[Socket]>;
     const [socket] = await Promise.race([connected, death]);
     server.close();
-    const channel = new Channel(socket);
-    void ended.then(() => {
-      channel.fail(
-        new Error(
-          `guest ${options.name} is gone. Its console:\n${tail(consoleFile, CONSOLE_LINES)}`,
-        ),
-      );
-    });
+    const channel = new Channel(
+      socket,
+      () =>
+        `guest ${options.name} is gone. Its console:\n${tail(consoleFile, CONSOLE_LINES)}\n` +
+        textOf(join(folder, 'qemu.log')),
+    );
     const late = deadline(BOOT_SECONDS, () => {
       qemu.kill('SIGKILL');
     });
@@ -175,8 +171,13 @@ function qemuArguments(options: GuestOptions, folder: string): string[] {
   ];
 }
 
+/** Empty for a file that has gone with the run. */
+function textOf(file: string): string {
+  return existsSync(file) ? readFileSync(file, 'utf8') : '';
+}
+
 function tail(file: string, lines: number): string {
-  return readFileSync(file, 'utf8').trimEnd().split('\n').slice(-lines).join('\n');
+  return textOf(file).trimEnd().split('\n').slice(-lines).join('\n');
 }
 
 function deadline(seconds: number, late: () => void): NodeJS.Timeout {
