@@ -49,45 +49,50 @@ side('kernel host → our target on soft', (scenario) => {
     expect(text).not.to.include(UUID).and.not.to.include(NGUID);
   });
 
-  scenario('access beyond the end is refused, up to the last block it is not', {}, async (lab) => {
-    const blocks = MIB / BLOCK;
-    await LiveTarget.start(lab, { namespaces: [{ path: sparseFile(lab, 'disk.img', MIB) }] });
-    const host = await KernelHost.prepare(lab);
-    const controller = await host.connect();
-    const device = await host.device();
-    await host.guest.run(`dd if=/dev/urandom of=/tmp/data bs=${BLOCK} count=2 2>&1`);
-    const commands = (start: string, count: number): string[] => {
-      const range = `${device} -s ${start} -c ${count - 1}`;
-      const data = `-z ${count * BLOCK} -d`;
-      return [
-        `write ${range} ${data} /tmp/data`,
-        `read ${range} ${data} /tmp/back`,
-        `compare ${range} ${data} /tmp/data`,
-        `verify ${range}`,
-        `write-zeroes ${range}`,
-        `dsm ${device} -n 1 -d -s ${start} -b ${count}`,
-      ];
-    };
-    for (const command of commands(String(blocks - 2), 2)) await host.guest.run(`nvme ${command}`);
-    const beyond = [
-      [String(blocks), 1],
-      [String(blocks - 1), 2],
-      ['0xfffffffffffffffe', 2],
-      ['0xffffffffffffffff', 1],
-    ] as const;
-    const refused = beyond.flatMap(([start, count]) => commands(start, count));
-    const said = await host.guest.run(
-      refused.map((command) => `nvme ${command} 2>&1 || true`).join('\n'),
-      100,
-    );
-    const answers = said.trim().split('\n');
-    expect(answers).to.have.length(refused.length);
-    refused.forEach((command, index) => {
-      expect(answers[index], command).to.match(/LBA_RANGE|LBA Out of Range/i);
-    });
-    expect(await host.state(controller)).to.equal('live');
-    await host.fio(device, '--rw=randwrite --bs=4k --size=256k --iodepth=4 --verify=crc32c');
-  });
+  scenario(
+    'access beyond the end is refused, up to the last block it is not',
+    { seconds: 240 },
+    async (lab) => {
+      const blocks = MIB / BLOCK;
+      await LiveTarget.start(lab, { namespaces: [{ path: sparseFile(lab, 'disk.img', MIB) }] });
+      const host = await KernelHost.prepare(lab);
+      const controller = await host.connect();
+      const device = await host.device();
+      await host.guest.run(`dd if=/dev/urandom of=/tmp/data bs=${BLOCK} count=2 2>&1`);
+      const commands = (start: string, count: number): string[] => {
+        const range = `${device} -s ${start} -c ${count - 1}`;
+        const data = `-z ${count * BLOCK} -d`;
+        return [
+          `write ${range} ${data} /tmp/data`,
+          `read ${range} ${data} /tmp/back`,
+          `compare ${range} ${data} /tmp/data`,
+          `verify ${range}`,
+          `write-zeroes ${range}`,
+          `dsm ${device} -n 1 -d -s ${start} -b ${count}`,
+        ];
+      };
+      for (const command of commands(String(blocks - 2), 2))
+        await host.guest.run(`nvme ${command}`);
+      const beyond = [
+        [String(blocks), 1],
+        [String(blocks - 1), 2],
+        ['0xfffffffffffffffe', 2],
+        ['0xffffffffffffffff', 1],
+      ] as const;
+      const refused = beyond.flatMap(([start, count]) => commands(start, count));
+      const said = await host.guest.run(
+        refused.map((command) => `nvme ${command} 2>&1 || true`).join('\n'),
+        180,
+      );
+      const answers = said.trim().split('\n');
+      expect(answers).to.have.length(refused.length);
+      refused.forEach((command, index) => {
+        expect(answers[index], command).to.match(/LBA_RANGE|LBA Out of Range/i);
+      });
+      expect(await host.state(controller)).to.equal('live');
+      await host.fio(device, '--rw=randwrite --bs=4k --size=256k --iodepth=4 --verify=crc32c');
+    },
+  );
 
   scenario('a discard of many ranges takes these blocks and no others', {}, async (lab) => {
     const file = sparseFile(lab, 'disk.img', 4 * MIB);
@@ -119,7 +124,7 @@ side('kernel host → our target on soft', (scenario) => {
     expect(readFileSync(file).equals(data), 'the backing file differs').to.be.true;
   });
 
-  scenario('passthrough reads and writes of odd lengths', {}, async (lab) => {
+  scenario('passthrough reads and writes of odd lengths', { seconds: 240 }, async (lab) => {
     await LiveTarget.start(lab, { namespaces: [{ memory: '16MiB' }] });
     const host = await KernelHost.prepare(lab);
     const device = await host.connectDevice();

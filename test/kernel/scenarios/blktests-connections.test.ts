@@ -58,7 +58,7 @@ async function startOnFile(lab: Lab): Promise<LiveTarget> {
 }
 
 side('kernel host → our target on soft', (scenario) => {
-  scenario('controllers deleted as soon as they are set up', {}, async (lab) => {
+  scenario('controllers deleted as soon as they are set up', { seconds: 240 }, async (lab) => {
     const target = await startOnFile(lab);
     const host = await KernelHost.prepare(lab);
     const before = await held(target);
@@ -68,7 +68,7 @@ side('kernel host → our target on soft', (scenario) => {
          for controller in /sys/class/nvme/nvme*; do echo 1 >$controller/delete_controller; done
          until ! ls /sys/class/nvme | grep -q .; do sleep 0.05; done
        done`,
-      100,
+      200,
     );
     await expectHeld(target, before);
   });
@@ -131,7 +131,7 @@ side('kernel host → our target on soft', (scenario) => {
 
   scenario(
     'the target ends every controller, in whatever state it is',
-    { seconds: 180 },
+    { seconds: 240 },
     async (lab) => {
       const target = await startOnFile(lab);
       const host = await KernelHost.prepare(lab);

@@ -24,7 +24,7 @@ const countDisks = `ls /sys/block | grep -c '^nvme[0-9]*n'`;
 side('kernel host → our target on soft', (scenario) => {
   scenario(
     'two loops enable and disable one namespace under I/O',
-    { seconds: 180 },
+    { seconds: 240 },
     async (lab) => {
       const rounds = 200;
       const target = await LiveTarget.start(lab, { namespaces: [memory, memory] });
@@ -61,7 +61,7 @@ side('kernel host → our target on soft', (scenario) => {
     await load.stop();
   });
 
-  scenario('many namespaces appear and go', { seconds: 180 }, async (lab) => {
+  scenario('many namespaces appear and go', { seconds: 240 }, async (lab) => {
     const count = 64;
     const target = await LiveTarget.start(lab, { namespaces: [{ null: '1MiB' }] });
     const host = await KernelHost.prepare(lab);
@@ -74,7 +74,7 @@ side('kernel host → our target on soft', (scenario) => {
     await host.guest.until(`[ $(${countDisks}) -eq 1 ]`, 90);
   });
 
-  scenario('a controller is rescanned under verified I/O', { seconds: 180 }, async (lab) => {
+  scenario('a controller is rescanned under verified I/O', { seconds: 240 }, async (lab) => {
     const target = await LiveTarget.start(lab, { namespaces: [memory, memory] });
     const host = await KernelHost.prepare(lab);
     const controller = await host.connect();
@@ -123,7 +123,7 @@ side('kernel host → our target on soft', (scenario) => {
     await host.guest.run(write(await host.device(NQN, 1)));
   });
 
-  scenario('namespaces are remapped faster than the host looks', { seconds: 180 }, async (lab) => {
+  scenario('namespaces are remapped faster than the host looks', { seconds: 240 }, async (lab) => {
     const nsids = [1, 2, 3];
     const target = await LiveTarget.start(lab, { namespaces: [memory, memory, memory] });
     const host = await KernelHost.prepare(lab);
