@@ -15,7 +15,7 @@ required=95
 parsers=(
   rdma/soft/packet.cc
   rdma/soft/cm/{mad,request_check,agent_messages}.cc
-  rdma/soft/{responder,read_responder,completer}.cc
+  rdma/soft/{responder,read_responder,unreliable_responder,completer}.cc
   nvmf/{capsule,sgl,io_commands,target_receive}.cc
 )
 

@@ -1,6 +1,7 @@
 // Fuzz target: a live queue pair (RTS, registered memory, outstanding sends, posted receives)
 // against whatever packets the bytes describe. Each step takes a valid packet, changes fields as
-// the input says, and seals it with a right ICRC, so that the state machines see it. The address
+// the input says, and seals it with a right ICRC, so that the state machines see it. The first byte
+// chooses the service too. The address
 // sanitizer guards everything outside the registered memory; inside, bytes outside the regions the
 // peer may write must never change.
 #include <cstdlib>
@@ -54,19 +55,26 @@ RawPeer& shared_peer() {
   return *peer;
 }
 
+QpType type_of(uint8_t flavour) {
+  constexpr QpType types[] = {QpType::Rc, QpType::Rc, QpType::Uc, QpType::Ud};
+  return types[flavour >> 5 & 3];
+}
+
 struct Session {
   explicit Session(uint8_t flavour)
-      : srq(nullptr, 32, 2), peer(shared_peer()), agreed(options(flavour)) {
-    peer.renew(agreed, (flavour & 8) != 0 ? &srq : nullptr);
+      : srq(nullptr, 32, 2), peer(shared_peer()), agreed(options(flavour)), type(type_of(flavour)) {
+    peer.renew(agreed, (flavour & 8) != 0 ? &srq : nullptr, type);
+    address = std::make_unique<soft::AddressHandle>(peer.node.flows.back().get());
     register_allowed();
   }
   ~Session() { peer.qp.reset(); }
   void register_allowed() {
     allowed.reset();
-    allowed = std::move(peer.node.pd
-                            ->register_memory(peer.node.memory.data(), kAllowed,
-                                              kLocalWrite | kRemoteWrite | kRemoteRead)
-                            .value());
+    allowed =
+        std::move(peer.node.pd
+                      ->register_memory(peer.node.memory.data(), kAllowed,
+                                        kLocalWrite | kRemoteWrite | kRemoteRead | kRemoteAtomic)
+                      .value());
   }
   // Beyond what the peer may touch, memory is as RawPeer filled it.
   bool untouched() const {
@@ -78,13 +86,15 @@ struct Session {
   soft::SharedReceiveQueue srq;
   RawPeer& peer;
   ConnectOptions agreed;
+  QpType type;
+  std::unique_ptr<soft::AddressHandle> address;
   std::unique_ptr<MemoryRegion> allowed;
   uint32_t next_psn = RawPeer::kPsn;  // of the peer's requests
   std::vector<soft::Packet> seen;     // what left last
 };
 
 void post_local_work(Session& s, Input& in) {
-  const Sge sge{s.peer.node.at(in.word() & 0x7fff), in.word() & 0x3fff, s.allowed->lkey()};
+  Sge sge{s.peer.node.at(in.word() & 0x7fff), in.word() & 0x3fff, s.allowed->lkey()};
   const uint8_t kind = in.byte();
   if (kind >= 0xc0) {
     const ReceiveWorkRequest wr{kind, 1, &sge};
@@ -96,6 +106,12 @@ void post_local_work(Session& s, Input& in) {
   }
   SendWorkRequest wr{};
   wr.opcode = static_cast<Opcode>(kind % 6);
+  if (kind >= 0xb0) {
+    wr.opcode = (kind & 1) != 0 ? Opcode::AtomicFetchAdd : Opcode::AtomicCompareSwap;
+    sge.length = 8;
+    wr.atomic = {kind, in.word()};
+  }
+  if (s.type == QpType::Ud) wr.datagram = {s.address.get(), RawPeer::kQpn, in.word()};
   wr.flags = static_cast<uint8_t>(kind >> 3 & 7);
   wr.sg_list = &sge;
   wr.num_sge = 1;
@@ -114,8 +130,18 @@ bool feed_packet(Session& s, Input& in) {
       soft::PacketOpcode::ReadRequest,        soft::PacketOpcode::ReadResponseFirst,
       soft::PacketOpcode::ReadResponseMiddle, soft::PacketOpcode::ReadResponseLast,
       soft::PacketOpcode::ReadResponseOnly,   soft::PacketOpcode::Acknowledge};
+  const soft::PacketOpcode atomics[] = {
+      soft::PacketOpcode::FetchAdd, soft::PacketOpcode::CompareSwap,
+      soft::PacketOpcode::AtomicAcknowledge, soft::PacketOpcode::FetchAdd};
   const uint8_t pick = in.byte();
-  soft::PacketOpcode opcode = opcodes[pick & 15];
+  soft::PacketOpcode opcode = pick >= 0xe0 ? atomics[pick & 3] : opcodes[pick & 15];
+  // The same packet of an unreliable service, where there is one.
+  if (s.type == QpType::Uc) {
+    const auto same = static_cast<soft::PacketOpcode>(static_cast<uint8_t>(opcode) | 0x20);
+    if (soft::row_of(same).name != nullptr) opcode = same;
+  } else if (s.type == QpType::Ud) {
+    opcode = (pick & 1) != 0 ? soft::PacketOpcode::UdSendOnlyImm : soft::PacketOpcode::UdSendOnly;
+  }
   if (pick >= 0xf0) {
     const auto any = static_cast<soft::PacketOpcode>(in.byte());
     if (soft::row_of(any).name != nullptr) opcode = any;
@@ -137,9 +163,15 @@ bool feed_packet(Session& s, Input& in) {
   p.ack_request = (shape & 0x80) != 0;
   p.aeth.syndrome = row.has(soft::kAcknowledge) ? in.byte() : soft::kSyndromeAck;
   p.reth = {s.peer.node.at(in.word()), s.allowed->rkey(), length};
+  if (row.has(soft::kAtomicRequest))
+    p.atomic = {s.peer.node.at(in.word() & 0xfff8u), in.byte(), in.byte(), s.allowed->rkey()};
+  p.deth = {ConnectOptions{}.qkey, shape};
   const uint8_t change = in.byte();
   if ((change & 1) != 0) p.reth.length = in.word();
-  if ((change & 2) != 0) p.reth.rkey ^= in.byte();
+  if ((change & 2) != 0) p.reth.rkey = p.atomic.rkey ^= in.byte();
+  if ((change & 128) != 0 && row.has(soft::kAtomicRequest))
+    p.atomic.address = s.peer.node.at(kAllowed - 16 + in.byte());
+  if ((change & 128) != 0 && row.has(soft::kDeth)) p.deth.qkey ^= in.byte();
   if ((change & 4) != 0) p.reth.address += static_cast<uint64_t>(in.byte()) << 56;
   if ((change & 8) != 0) p.reth.length = in.word() << 16;
   if (row.has(soft::kReadRequest) && p.reth.length <= kAllowed && p.psn + 1 == s.next_psn)

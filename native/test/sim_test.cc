@@ -1,6 +1,7 @@
 // The transport under a network that loses, duplicates, reorders and corrupts packets. Every run
-// follows from its seed: two nodes exchange SENDs, WRITEs and READs of random sizes and shapes in
-// both directions; afterwards every byte of both memories must be what it should be.
+// follows from its seed: two nodes exchange SENDs, WRITEs, READs and atomics of random sizes and
+// shapes in both directions; afterwards every byte of both memories must be what it should be, and
+// every atomic must have happened once.
 //   sim_test                                   all; SIM_SEEDS=N: N seeds for each rate
 //   sim_test --seed 17 --loss 20 [--retries 7] one run, with its counters
 #include <cstdlib>
@@ -26,7 +27,8 @@ constexpr TimeNs kSecond = 1'000'000'000;
 constexpr uint32_t kOperations = 48;  // of each side
 constexpr uint32_t kSlot = 18 << 10;  // bytes of an operation at most
 constexpr uint32_t kSources = 0, kSinks = kSlot * kOperations, kTargets = kSinks * 2,
-                   kReceives = kSinks * 3, kMemory = kSinks * 4;
+                   kReceives = kSinks * 3, kAdded = kSinks * 4, kSwapped = kAdded + 8,
+                   kMemory = kAdded + 16;  // two words that the peer's atomics change
 
 int seeds() {
   const char* text = std::getenv("SIM_SEEDS");
@@ -37,8 +39,16 @@ struct Operation {
   Opcode opcode;
   uint32_t length;
   bool signaled;
-  uint32_t shift;  // where in its slot it lies
+  uint32_t shift;   // where in its slot it lies
+  uint64_t before;  // atomic: what must stand in the word
 };
+
+bool is_atomic(const Operation& operation) {
+  return soft::is_atomic(operation.opcode);
+}
+bool takes_receive(const Operation& operation) {
+  return !soft::is_answered(operation.opcode) && operation.opcode != Opcode::RdmaWrite;
+}
 
 // One side's work: operation i reads from (or into) slot i of its own memory.
 struct Side {
@@ -94,20 +104,34 @@ struct Run {
       const uint64_t noise = random.next();
       std::memcpy(&side.node->memory[i], &noise, sizeof noise);
     }
+    std::memset(&side.node->memory[kAdded], 0, 16);
     side.at_start = side.node->memory;
+    uint64_t added = 0, swapped = 0;
     side.qp = side.node->make_qp(64, 5);
     for (uint32_t i = 0; i < kOperations; i++) {
-      constexpr Opcode kinds[] = {
-          Opcode::Send,      Opcode::SendWithImm,      Opcode::SendWithInvalidate,
-          Opcode::RdmaWrite, Opcode::RdmaWriteWithImm, Opcode::RdmaRead,
-          Opcode::RdmaWrite, Opcode::RdmaRead};
+      constexpr Opcode kinds[] = {Opcode::Send,
+                                  Opcode::SendWithImm,
+                                  Opcode::SendWithInvalidate,
+                                  Opcode::RdmaWrite,
+                                  Opcode::RdmaWriteWithImm,
+                                  Opcode::RdmaRead,
+                                  Opcode::RdmaWrite,
+                                  Opcode::RdmaRead,
+                                  Opcode::AtomicFetchAdd,
+                                  Opcode::AtomicCompareSwap};
       Operation operation{kinds[random.below(std::size(kinds))], 0, random.chance(0.7),
-                          random.below(64)};
+                          random.below(64), 0};
       const uint32_t size = random.below(4);
       operation.length = size == 0   ? random.below(65)
                          : size == 1 ? options.mtu * random.below(5)
                                      : random.below(kSlot - 64);
       operation.length = std::min(operation.length, kSlot - 64);
+      if (is_atomic(operation)) {
+        operation.length = 8;
+        const bool adds = operation.opcode == Opcode::AtomicFetchAdd;
+        operation.before = adds ? added : swapped;
+        adds ? added += i + 1 : swapped = i + 1;
+      }
       side.operations.push_back(operation);
     }
   }
@@ -127,8 +151,7 @@ struct Run {
 
   void post_receives(Side& side, const Side& peer) {
     for (uint32_t i = 0; i < kOperations; i++) {
-      const Opcode opcode = peer.operations[i].opcode;
-      if (opcode == Opcode::RdmaWrite || opcode == Opcode::RdmaRead) continue;
+      if (!takes_receive(peer.operations[i])) continue;
       const auto list = pieces(*side.node, kReceives + i * kSlot, kSlot);
       const ReceiveWorkRequest wr{i, static_cast<uint8_t>(list.size()), list.data()};
       if (!side.qp->post_receive({&wr, 1})) broken = true;
@@ -161,8 +184,9 @@ struct Run {
       const uint32_t i = side.posted++;
       const Operation& operation = side.operations[i];
       const bool read = operation.opcode == Opcode::RdmaRead;
-      const auto list = pieces(*side.node, (read ? kSinks : kSources) + i * kSlot + operation.shift,
-                               operation.length);
+      const bool sinks = read || is_atomic(operation);
+      const auto list = pieces(
+          *side.node, (sinks ? kSinks : kSources) + i * kSlot + operation.shift, operation.length);
       SendWorkRequest wr{};
       wr.wr_id = i;
       wr.opcode = operation.opcode;
@@ -174,6 +198,13 @@ struct Run {
       wr.remote_address =
           peer.node->at((read ? kSources : kTargets) + i * kSlot + (read ? operation.shift : 7));
       wr.rkey = peer.node->region->rkey();
+      if (operation.opcode == Opcode::AtomicFetchAdd) {
+        wr.remote_address = peer.node->at(kAdded);
+        wr.atomic.compare_add = i + 1;
+      } else if (operation.opcode == Opcode::AtomicCompareSwap) {
+        wr.remote_address = peer.node->at(kSwapped);
+        wr.atomic = {operation.before, i + 1};
+      }
       if (!side.qp->post_send({&wr, 1})) broken = true;
     }
     for (const WorkCompletion& wc : side.node->poll())
@@ -182,8 +213,7 @@ struct Run {
 
   bool finished(const Side& side, const Side& peer) const {
     size_t receives = 0;
-    for (const Operation& operation : peer.operations)
-      receives += operation.opcode != Opcode::RdmaWrite && operation.opcode != Opcode::RdmaRead;
+    for (const Operation& operation : peer.operations) receives += takes_receive(operation);
     return side.posted == kOperations && side.qp->outstanding_sends() == 0 &&
            side.received.size() == receives;
   }
@@ -260,13 +290,18 @@ struct Run {
         const bool here = equal(&mine[kSinks + at + operation.shift], source, operation.length);
         outcome.check(!sure || here, "an RDMA READ brought wrong data");
         untouched(side, kSinks + at, operation.shift, operation.length, outcome);
+      } else if (is_atomic(operation)) {
+        const bool here = equal(&mine[kSinks + at + operation.shift],
+                                reinterpret_cast<const uint8_t*>(&operation.before), 8);
+        outcome.check(!sure || here, "an atomic found what it should not: another happened twice");
+        untouched(side, kSinks + at, operation.shift, operation.length, outcome);
       } else if (operation.opcode == Opcode::RdmaWrite ||
                  operation.opcode == Opcode::RdmaWriteWithImm) {
         outcome.check(!sure || equal(&theirs[kTargets + at + 7], source, operation.length),
                       "an RDMA WRITE left wrong data");
         untouched(peer, kTargets + at, 7, operation.length, outcome);
       }
-      if (operation.opcode != Opcode::RdmaRead && operation.opcode != Opcode::RdmaWrite) {
+      if (takes_receive(operation)) {
         const bool received =
             receive < peer.received.size() && peer.received[receive].status == Status::Success;
         outcome.check(!sure || received, "a completed SEND was never received");
@@ -288,9 +323,23 @@ struct Run {
     }
     for (; receive < peer.received.size(); receive++)
       outcome.check(peer.received[receive].status == Status::FlushError, "an extra receive");
+    judge_words(side, peer, successes, outcome);
     outcome.check(std::memcmp(mine.data(), side.at_start.data(), kSinks) == 0,
                   "source data changed");
     outcome.check(side.node->transport.read_bytes_outstanding() == 0, "READ bytes still counted");
+  }
+  // The words are what a prefix of the atomics leaves, and no shorter one than was reported done.
+  void judge_words(const Side& side, const Side& peer, uint32_t successes, Outcome& outcome) {
+    uint64_t words[2], added = 0, swapped = 0;
+    std::memcpy(words, &peer.node->memory[kAdded], sizeof words);
+    bool fits = false;
+    for (uint32_t i = 0; i <= kOperations && !fits; i++) {
+      fits = i >= successes && words[0] == added && words[1] == swapped;
+      if (i == kOperations) break;
+      if (side.operations[i].opcode == Opcode::AtomicFetchAdd) added += i + 1;
+      if (side.operations[i].opcode == Opcode::AtomicCompareSwap) swapped = i + 1;
+    }
+    outcome.check(fits, "the words are not what each atomic once, in order, leaves");
   }
   void untouched(const Side& side, uint32_t slot, uint32_t from, uint32_t length,
                  Outcome& outcome) {
@@ -316,6 +365,7 @@ struct Run {
 struct Totals {
   uint64_t sent = 0, lost = 0, duplicated = 0, reordered = 0, corrupted = 0;
   uint64_t timeouts = 0, naks = 0, implied = 0, replays = 0, failed = 0, retransmitted = 0;
+  uint64_t atomics = 0, atomic_replays = 0;
 };
 
 bool one(uint64_t seed, double loss, bool unlimited, Totals& totals, uint8_t retries = 7) {
@@ -334,6 +384,8 @@ bool one(uint64_t seed, double loss, bool unlimited, Totals& totals, uint8_t ret
     totals.naks += c.naks_received;
     totals.implied += c.implied_naks;
     totals.replays += c.read_replays;
+    totals.atomics += c.atomics;
+    totals.atomic_replays += c.atomic_replays;
     totals.retransmitted += c.retransmitted_packets;
   }
   const double expected = static_cast<double>(n.sent) * loss;
@@ -356,17 +408,19 @@ void rate(double loss, bool unlimited) {
     failures += !one(static_cast<uint64_t>(seed), loss, unlimited, t);
   CHECK_EQ(failures, 0);
   CHECK(seeds() == 0 || loss == 0 || (t.lost > 0 && t.duplicated > 0 && t.reordered > 0));
+  CHECK(seeds() == 0 || (t.atomics > 0 && (t.atomic_replays > 0) == (loss > 0)));
   std::printf(
       "  loss %g%%, %s retries: %d seeds, %llu packets, %llu lost, %llu duplicated, %llu "
       "reordered, "
       "%llu corrupted; %llu timeouts, %llu NAKs, %llu implied, %llu READ replays, %llu resent, "
-      "%llu failed runs\n",
+      "%llu atomics, %llu of their answers repeated, %llu failed runs\n",
       loss * 100, unlimited ? "unlimited" : "seven", seeds(),
       static_cast<unsigned long long>(t.sent), static_cast<unsigned long long>(t.lost),
       static_cast<unsigned long long>(t.duplicated), static_cast<unsigned long long>(t.reordered),
       static_cast<unsigned long long>(t.corrupted), static_cast<unsigned long long>(t.timeouts),
       static_cast<unsigned long long>(t.naks), static_cast<unsigned long long>(t.implied),
       static_cast<unsigned long long>(t.replays), static_cast<unsigned long long>(t.retransmitted),
+      static_cast<unsigned long long>(t.atomics), static_cast<unsigned long long>(t.atomic_replays),
       static_cast<unsigned long long>(t.failed));
 }
 

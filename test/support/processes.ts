@@ -31,8 +31,10 @@ export class Process {
   stderr = '';
   readonly #ended: Promise<Finished>;
 
-  constructor(args: readonly string[], env: NodeJS.ProcessEnv = {}) {
-    this.child = spawn(process.execPath, [CLI, ...args], {
+  /** `nvmeof …`, or another program. */
+  constructor(args: readonly string[], env: NodeJS.ProcessEnv = {}, program?: string) {
+    const [file, first] = program === undefined ? [process.execPath, [CLI]] : [program, []];
+    this.child = spawn(file, [...first, ...args], {
       // Not a dist/ that may be older.
       env: { NVMEOF_FROM_SOURCE: '1', ...process.env, ...env },
       stdio: ['pipe', 'pipe', 'pipe'],

@@ -67,15 +67,15 @@ void Requester::on_acknowledge(const Packet& packet, TimeNs now) {
   qp_.transport().schedule(qp_);
 }
 
-// Everything before `sequence` has arrived, except READs: their responses are their only
-// acknowledgement. False when a READ before it is not complete (its responses are lost and are
-// asked for again), or when the queue pair failed.
+// Everything before `sequence` has arrived, except READs and atomics: their answers are their only
+// acknowledgement. False when one before it is not complete (its answer is lost and is asked for
+// again), or when the queue pair failed.
 bool Requester::acknowledge_before(uint64_t sequence, TimeNs now) {
   uint64_t reached = sequence;
   for (uint32_t i = queue_.head; i != queue_.tail; i++) {
     const SendEntry& entry = queue_.at(i);
     if (!entry.started || entry.first >= sequence) break;
-    if (entry.opcode == Opcode::RdmaRead && entry.last >= una_) {
+    if (is_answered(entry.opcode) && entry.last >= una_) {
       reached = std::max(una_, entry.first);
       break;
     }
@@ -98,8 +98,7 @@ void Requester::complete_ready() {
   while (queue_.head != queue_.tail) {
     const SendEntry& entry = queue_.at(queue_.head);
     if (entry.error != Status::Success) {
-      const Status status = entry.error;
-      qp_.enter_error("a work request failed locally", status, Status::FlushError);
+      qp_.fail_send(entry.error);
       return;
     }
     const bool local = entry.started && entry.last < entry.first;
@@ -146,22 +145,60 @@ void Requester::restart_ack_timer(TimeNs now) {
   qp_.transport().set_timer(qp_);
 }
 
-// ---- READ responses
+// ---- READ responses and the answers to atomics
+
+// Finds the place of an answer, and takes it as the acknowledgement of everything before. False
+// when it is stale, or when something before it is missing.
+bool Requester::take_answer(const Packet& packet, uint64_t& sequence, TimeNs now) {
+  sequence = expand(packet.psn, una_);
+  if (sequence < una_ || sequence >= high_) {
+    qp_.transport().count().stale_acks++;
+    return false;
+  }
+  if (sequence == una_ || acknowledge_before(sequence, now)) return true;
+  qp_.transport().schedule(qp_);
+  return false;
+}
+
+void Requester::answered(uint64_t sequence, TimeNs now) {
+  una_ = sequence + 1;
+  nxt_ = std::max(nxt_, una_);
+  progress(1, now);
+  complete_ready();
+  qp_.transport().schedule(qp_);
+}
+
+void Requester::on_atomic_acknowledge(const Packet& packet, TimeNs now) {
+  uint64_t sequence;
+  if (!take_answer(packet, sequence, now)) return;
+  const SendEntry& entry = queue_.at(queue_.head);
+  if (!is_atomic(entry.opcode) || sequence != entry.first) {
+    qp_.transport().count().unexpected_response++;
+    qp_.enter_error("the answer to an atomic operation that is none", Status::BadResponseError,
+                    Status::FlushError);
+    return;
+  }
+  const uint64_t original = packet.atomic_original;  // in the order of our own bytes from here on
+  uint8_t bytes[kAtomicBytes];
+  std::memcpy(bytes, &original, sizeof bytes);
+  if (!scatter(queue_.head, 0, bytes, sizeof bytes)) {
+    qp_.enter_error("the buffer of an atomic operation is not registered",
+                    Status::LocalProtectionError, Status::FlushError);
+    return;
+  }
+  if (sequence < nxt_) {  // else it answers a request from before a go-back
+    read_packets_--;
+    reads_--;
+  }
+  answered(sequence, now);
+}
 
 void Requester::on_read_response(const Packet& packet, TimeNs now) {
-  TransportCounters& count = qp_.transport().count();
-  const uint64_t sequence = expand(packet.psn, una_);
-  if (sequence < una_ || sequence >= high_) {
-    count.stale_acks++;
-    return;
-  }
-  if (sequence > una_ && !acknowledge_before(sequence, now)) {
-    qp_.transport().schedule(qp_);
-    return;
-  }
+  uint64_t sequence;
+  if (!take_answer(packet, sequence, now)) return;
   const SendEntry& entry = queue_.at(queue_.head);
   const auto bad = [&](const char* reason) {
-    count.unexpected_response++;
+    qp_.transport().count().unexpected_response++;
     qp_.enter_error(reason, Status::BadResponseError, Status::FlushError);
   };
   if (entry.opcode != Opcode::RdmaRead || sequence < entry.first || sequence > entry.last)
@@ -183,11 +220,7 @@ void Requester::on_read_response(const Packet& packet, TimeNs now) {
     qp_.transport().give_read_window(static_cast<uint32_t>(bytes));
     if (ends) reads_--;
   }
-  una_ = sequence + 1;
-  nxt_ = std::max(nxt_, una_);
-  progress(1, now);
-  complete_ready();
-  qp_.transport().schedule(qp_);
+  answered(sequence, now);
 }
 
 void Requester::release_reads() {
@@ -239,8 +272,9 @@ void Requester::on_sequence_error(TimeNs now) {
   recovery_of_ = una_;
 }
 
-// An answer to a later request came, but not all of the READ at `una_`. Once per packet: what is
-// lost again then costs a timeout, because old answers may still be on their way.
+// An answer to a later request came, but not all that answers the READ or atomic at `una_`. Once
+// per packet: what is lost again then costs a timeout, because old answers may still be on their
+// way.
 void Requester::on_implied_nak(TimeNs now) {
   if (implied_of_ == una_ || rnr_until_ != reactor::kNever) return;
   qp_.transport().count().implied_naks++;

@@ -361,7 +361,7 @@ Result<void> Connections::bring_up(Shard& shard, Connection& connection,
   const auto key = static_cast<uint8_t>(reactor_of(path.remote_qpn));
   if (connection.flow == nullptr) connection.flow = shard.acquire_flow(path.peer, key);
   QpAttributes attributes;
-  attributes.access = kLocalWrite | kRemoteWrite | kRemoteRead;
+  attributes.access = kLocalWrite | kRemoteWrite | kRemoteRead | kRemoteAtomic;
   attributes.flow = connection.flow;
   attributes.path_mtu = path.path_mtu;
   attributes.destination_qpn = path.remote_qpn;
@@ -372,17 +372,7 @@ Result<void> Connections::bring_up(Shard& shard, Connection& connection,
   attributes.timeout = path.local_ack_timeout;
   attributes.retry_count = path.retry_count;
   attributes.rnr_retry = path.rnr_retry;
-  constexpr struct {
-    State state;
-    uint32_t mask;
-  } kSteps[] = {
-      {State::Init, kInitAttributes}, {State::Rtr, kRtrAttributes}, {State::Rts, kRtsAttributes}};
-  for (const auto& step : kSteps) {
-    attributes.state = step.state;
-    attributes.mask = step.mask;
-    if (auto moved = connection.qp->modify(attributes); !moved) return moved.error();
-  }
-  return {};
+  return connection.qp->bring_up(attributes);
 }
 
 void Connections::to_error(ConnectionId id, uint32_t) {

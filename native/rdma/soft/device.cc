@@ -35,6 +35,20 @@ Error not_a_reactor() {
   return Error{EPERM, "This call belongs on the thread of one of the device's reactors."};
 }
 
+Error not_reliable() {
+  return Error{EINVAL, "Connection management joins RC queue pairs only."};
+}
+
+// Of a queue pair that was set up without connection management, or of datagrams.
+class ShardAddressHandle final : public AddressHandle {
+ public:
+  ShardAddressHandle(Shard& shard, const Flow* flow) : AddressHandle(flow), shard_(shard) {}
+  ~ShardAddressHandle() override { shard_.release_flow(flow()); }
+
+ private:
+  Shard& shard_;
+};
+
 cm::AgentOptions agent_options(const DeviceOptions& options, const sockaddr_storage& address,
                                uint32_t path_mtu) {
   cm::AgentOptions out;
@@ -106,6 +120,7 @@ Result<std::unique_ptr<Device>> Device::open(const DeviceOptions& options,
   can.max_inline = TransportConfig{}.max_inline;
   can.max_responder_resources = can.max_initiator_depth = kReadsMax;
   can.send_with_invalidate = can.memory_windows = can.srq = true;
+  can.atomics = can.unconnected_setup = can.uc = can.ud = true;
   can.path_mtu = path_mtu.value();
 
   device->connections_ =
@@ -206,6 +221,64 @@ Result<std::unique_ptr<rdma::QueuePair>> Device::create_qp(const QueuePairOption
   return std::unique_ptr<rdma::QueuePair>(std::move(*qp));
 }
 
+Result<sockaddr_storage> Device::peer_address(const sockaddr_storage& peer) const {
+  const sockaddr_storage remote = unmapped(peer);
+  if (remote.ss_family != address_.ss_family)
+    return Error{EAFNOSUPPORT, to_string(peer) + " cannot be reached from " + to_string(address_) +
+                                   ": one is IPv4 and the other IPv6."};
+  if (is_unspecified(remote) || is_multicast(remote))
+    return Error{EINVAL, to_string(peer) + " is not the address of a peer."};
+  return remote;
+}
+
+// ---- Without connection management
+
+Result<std::unique_ptr<rdma::AddressHandle>> Device::create_address_handle(
+    ProtectionDomain* pd, const sockaddr_storage& peer) {
+  Shard* const shard = current_shard();
+  if (shard == nullptr) return not_a_reactor();
+  if (pd == nullptr) return Error{EINVAL, "An address handle needs a protection domain."};
+  const auto remote = peer_address(peer);
+  if (!remote) return remote.error();
+  return std::unique_ptr<rdma::AddressHandle>(
+      std::make_unique<ShardAddressHandle>(*shard, shard->acquire_flow(remote.value(), 0)));
+}
+
+Result<void> Device::connect_path(rdma::QueuePair* qp, const PathAttributes& attributes) {
+  Shard* const shard = current_shard();
+  auto* const soft = static_cast<QueuePair*>(qp);
+  if (shard == nullptr || &shard->transport() != &soft->transport()) return not_a_reactor();
+  if (soft->state() != State::Reset)
+    return Error{EINVAL, std::string("connect_path: the queue pair is in ") +
+                             rdma::to_string(soft->state()) + ", not in RESET."};
+  QpAttributes out;
+  out.access = kLocalWrite | kRemoteWrite | kRemoteRead | kRemoteAtomic;
+  out.path_mtu = attributes.path_mtu != 0 ? attributes.path_mtu : capabilities_.path_mtu;
+  out.destination_qpn = attributes.destination_qpn;
+  out.receive_psn = attributes.receive_psn;
+  out.send_psn = attributes.send_psn;
+  out.qkey = attributes.qkey;
+  out.max_dest_reads = attributes.responder_resources;
+  out.max_reads = attributes.initiator_depth;
+  out.timeout = static_cast<uint8_t>(options_.local_ack_timeout);
+  out.retry_count = attributes.retry_count;
+  out.rnr_retry = attributes.rnr_retry_count;
+  if (out.path_mtu > capabilities_.path_mtu)
+    return Error{EMSGSIZE, "A path MTU of " + std::to_string(out.path_mtu) +
+                               " is more than the device has: " +
+                               std::to_string(capabilities_.path_mtu) + "."};
+  if (soft->type() == QpType::Ud) return soft->bring_up(out);
+  const auto remote = peer_address(attributes.peer);
+  if (!remote) return remote.error();
+  const auto key = static_cast<uint8_t>(reactor_of(attributes.destination_qpn));
+  auto path =
+      std::make_unique<ShardAddressHandle>(*shard, shard->acquire_flow(remote.value(), key));
+  out.flow = path->flow();
+  auto up = soft->bring_up(out);
+  soft->keep(std::move(path));  // also when it stopped half way: it may name the flow already
+  return up;
+}
+
 // ---- Connections
 
 Result<uint32_t> Device::listen(uint16_t port, ConnectionHandler* handler) {
@@ -222,20 +295,18 @@ Result<ConnectionId> Device::connect(const sockaddr_storage& peer, uint16_t port
                                      ConnectionHandler* handler) {
   Shard* const shard = current_shard();
   if (shard == nullptr) return not_a_reactor();
-  const sockaddr_storage remote = unmapped(peer);
-  if (remote.ss_family != address_.ss_family)
-    return Error{EAFNOSUPPORT, to_string(peer) + " cannot be reached from " + to_string(address_) +
-                                   ": one is IPv4 and the other IPv6."};
-  if (is_unspecified(remote) || is_multicast(remote))
-    return Error{EINVAL, to_string(peer) + " is not the address of a peer."};
-  return connections_->connect(*shard, remote, port, static_cast<QueuePair*>(qp), parameters,
-                               handler);
+  const auto remote = peer_address(peer);
+  if (!remote) return remote.error();
+  if (!static_cast<QueuePair*>(qp)->reliable()) return not_reliable();
+  return connections_->connect(*shard, remote.value(), port, static_cast<QueuePair*>(qp),
+                               parameters, handler);
 }
 
 Result<void> Device::accept(ConnectionId id, rdma::QueuePair* qp,
                             const ConnectionParameters& parameters) {
   Shard* const shard = current_shard();
   if (shard == nullptr) return not_a_reactor();
+  if (!static_cast<QueuePair*>(qp)->reliable()) return not_reliable();
   return connections_->accept(*shard, id, static_cast<QueuePair*>(qp), parameters);
 }
 

@@ -29,6 +29,10 @@ class Device final : public rdma::Device {
                                                                uint32_t max_sge) override;
   Result<std::unique_ptr<rdma::QueuePair>> create_qp(const QueuePairOptions& options) override;
 
+  Result<void> connect_path(rdma::QueuePair* qp, const PathAttributes& attributes) override;
+  Result<std::unique_ptr<rdma::AddressHandle>> create_address_handle(
+      ProtectionDomain* pd, const sockaddr_storage& peer) override;
+
   Result<uint32_t> listen(uint16_t port, ConnectionHandler* handler) override;
   void unlisten(uint32_t listener) override;
   Result<ConnectionId> connect(const sockaddr_storage& peer, uint16_t port, rdma::QueuePair* qp,
@@ -45,6 +49,7 @@ class Device final : public rdma::Device {
  private:
   Device(const DeviceOptions& options, std::shared_ptr<KeyTable> keys);
   Result<void> open_shards(std::span<reactor::Reactor* const> reactors);
+  Result<sockaddr_storage> peer_address(const sockaddr_storage& peer) const;
   Shard* current_shard() const;  // of the calling reactor, nullptr if it is none of ours
 
   DeviceOptions options_;

@@ -28,8 +28,9 @@ struct alignas(64) KeyTable::Slot {
 namespace {
 
 constexpr uint32_t kGenerations = 1u << (32 - KeyTable::kIndexBits);
-constexpr uint8_t kRegionAccess = kLocalWrite | kRemoteWrite | kRemoteRead | kWindowBind;
-constexpr uint8_t kRemote = kRemoteRead | kRemoteWrite;
+constexpr uint8_t kRemoteChange = kRemoteWrite | kRemoteAtomic;  // each needs kLocalWrite too
+constexpr uint8_t kRemote = kRemoteRead | kRemoteChange;
+constexpr uint8_t kRegionAccess = kLocalWrite | kRemote | kWindowBind;
 constexpr const char* kFaultNames[] = {"none",
                                        "unknown key",
                                        "key of another protection domain",
@@ -216,9 +217,9 @@ KeyFault KeyTable::bind(SoftMemoryWindow& window, const SoftMemoryRegion& region
     return KeyFault::UnknownKey;
   if (slot.domain.load(std::memory_order_relaxed) != domain) return KeyFault::WrongDomain;
   if ((access & ~kRemote) != 0 || length == 0) return KeyFault::AccessDenied;
-  // A window for remote writing needs a region that may be written (IBTA 10.6.7.2.2).
+  // A window for remote writing or atomics needs a region that may be written (IBTA 10.6.7.2.2).
   const uint8_t needed =
-      static_cast<uint8_t>(kWindowBind | ((access & kRemoteWrite) != 0 ? kLocalWrite : 0));
+      static_cast<uint8_t>(kWindowBind | ((access & kRemoteChange) != 0 ? kLocalWrite : 0));
   const Resolved resolved = check(parent, region.key_, domain, address, length, needed);
   if (!resolved) return resolved.fault;
   slot.key.store(0, std::memory_order_release);  // what it was bound to before ends here
@@ -318,8 +319,9 @@ Result<std::unique_ptr<MemoryRegion>> SoftProtectionDomain::register_memory(void
     return Error{EINVAL, "a memory region needs a non-empty range of addresses"};
   if ((access & ~kRegionAccess) != 0)
     return Error{EINVAL, "unknown access rights for a memory region"};
-  if ((access & kRemoteWrite) != 0 && (access & kLocalWrite) == 0)
-    return Error{EINVAL, "remote write access to a memory region needs local write access too"};
+  if ((access & kRemoteChange) != 0 && (access & kLocalWrite) == 0)
+    return Error{EINVAL,
+                 "remote write or atomic access to a memory region needs local write access too"};
   Result<uint32_t> taken = table_->take_slot(KeyTable::Kind::Region);
   if (!taken) return taken.error();
   KeyTable::Slot& slot = table_->slots_[*taken];

@@ -60,7 +60,8 @@ class KeyTable : public std::enable_shared_from_this<KeyTable> {
   // regions have lkeys.
   Resolved resolve_local(uint32_t lkey, uint32_t domain, uint64_t address, uint64_t length,
                          uint8_t access) const;
-  // Remote: kRemoteRead or kRemoteWrite; a region, or a window bound to queue pair `qpn`.
+  // Remote: kRemoteRead, kRemoteWrite or kRemoteAtomic; a region, or a window bound to queue pair
+  // `qpn`.
   Resolved resolve_remote(uint32_t rkey, uint32_t domain, uint32_t qpn, uint64_t address,
                           uint64_t length, uint8_t access) const;
   // BindMemoryWindow: gives the window the rkey that its next_rkey() announced. On any fault

@@ -1,7 +1,7 @@
 // The opcode table (IBTA 9.2.1, C9-5; PROTOCOL.md 1.2): one row per BTH opcode that we understand.
-// Code that handles packets asks the row for its properties and never compares opcodes. Rows of
-// atomics exist so that they parse; the transport answers them as unsupported. Pure data, any
-// thread.
+// Code that handles packets asks the row for its properties and never compares opcodes. The top
+// three bits of an opcode name the transport service, so a queue pair takes the rows of one service
+// alone. Pure data, any thread.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -32,6 +32,18 @@ enum class PacketOpcode : uint8_t {
   FetchAdd = 0x14,
   SendLastInvalidate = 0x16,
   SendOnlyInvalidate = 0x17,
+  UcSendFirst = 0x20,
+  UcSendMiddle = 0x21,
+  UcSendLast = 0x22,
+  UcSendLastImm = 0x23,
+  UcSendOnly = 0x24,
+  UcSendOnlyImm = 0x25,
+  UcWriteFirst = 0x26,
+  UcWriteMiddle = 0x27,
+  UcWriteLast = 0x28,
+  UcWriteLastImm = 0x29,
+  UcWriteOnly = 0x2a,
+  UcWriteOnlyImm = 0x2b,
   UdSendOnly = 0x64,
   UdSendOnlyImm = 0x65,
   CongestionNotification = 0x81,
@@ -39,7 +51,7 @@ enum class PacketOpcode : uint8_t {
 
 // Properties of a row (bit set).
 enum OpcodeFlags : uint32_t {
-  kSend = 1u << 0,  // SEND of any kind, RC or UD
+  kSend = 1u << 0,  // SEND of any kind and service
   kWrite = 1u << 1,
   kReadRequest = 1u << 2,
   kReadResponse = 1u << 3,
@@ -64,9 +76,12 @@ enum OpcodeFlags : uint32_t {
   kAtomicEth = 1u << 22,
   kAtomicAckEth = 1u << 23,
   kReserved16 = 1u << 24,  // the 16 zero bytes of a CNP
+  kUnreliable = 1u << 25,  // UC
+  kCompares = 1u << 26,    // an atomic that writes only where it finds what it expects
 
   kBegins = kFirst | kOnly,  // starts a message
   kEnds = kLast | kOnly,     // ends a message
+  kServices = kReliable | kUnreliable | kDatagram,
 };
 
 inline constexpr uint8_t kBthBytes = 12, kRethBytes = 16, kAethBytes = 4, kImmdtBytes = 4,
@@ -115,6 +130,8 @@ constexpr std::array<OpcodeRow, 256> make_opcode_table() {
   using enum PacketOpcode;
   constexpr uint32_t request = kReliable | kRequest, response = kReliable | kResponse;
   constexpr uint32_t send = request | kSend | kPayload, write = request | kWrite | kPayload;
+  constexpr uint32_t uc = kUnreliable | kRequest | kPayload, uc_send = uc | kSend,
+                     uc_write = uc | kWrite;
   constexpr uint32_t read = response | kReadResponse | kPayload;
   constexpr uint32_t datagram = kDatagram | kRequest | kSend | kOnly | kPayload | kDeth;
   const OpcodeRow rows[] = {
@@ -138,10 +155,24 @@ constexpr std::array<OpcodeRow, 256> make_opcode_table() {
       make_row(Acknowledge, "acknowledge", response | kAcknowledge | kOnly | kAeth),
       make_row(AtomicAcknowledge, "atomic acknowledge",
                response | kAtomicAcknowledge | kOnly | kAeth | kAtomicAckEth),
-      make_row(CompareSwap, "compare and swap", request | kAtomicRequest | kOnly | kAtomicEth),
+      make_row(CompareSwap, "compare and swap",
+               request | kAtomicRequest | kCompares | kOnly | kAtomicEth),
       make_row(FetchAdd, "fetch and add", request | kAtomicRequest | kOnly | kAtomicEth),
       make_row(SendLastInvalidate, "SEND last with invalidate", send | kLast | kIeth),
       make_row(SendOnlyInvalidate, "SEND only with invalidate", send | kOnly | kIeth),
+      make_row(UcSendFirst, "UC SEND first", uc_send | kFirst),
+      make_row(UcSendMiddle, "UC SEND middle", uc_send | kMiddle),
+      make_row(UcSendLast, "UC SEND last", uc_send | kLast),
+      make_row(UcSendLastImm, "UC SEND last with immediate", uc_send | kLast | kImmdt),
+      make_row(UcSendOnly, "UC SEND only", uc_send | kOnly),
+      make_row(UcSendOnlyImm, "UC SEND only with immediate", uc_send | kOnly | kImmdt),
+      make_row(UcWriteFirst, "UC RDMA WRITE first", uc_write | kFirst | kReth),
+      make_row(UcWriteMiddle, "UC RDMA WRITE middle", uc_write | kMiddle),
+      make_row(UcWriteLast, "UC RDMA WRITE last", uc_write | kLast),
+      make_row(UcWriteLastImm, "UC RDMA WRITE last with immediate", uc_write | kLast | kImmdt),
+      make_row(UcWriteOnly, "UC RDMA WRITE only", uc_write | kOnly | kReth),
+      make_row(UcWriteOnlyImm, "UC RDMA WRITE only with immediate",
+               uc_write | kOnly | kReth | kImmdt),
       make_row(UdSendOnly, "UD SEND only", datagram),
       make_row(UdSendOnlyImm, "UD SEND only with immediate", datagram | kImmdt),
       make_row(CongestionNotification, "congestion notification", kCongestion | kReserved16),
@@ -161,6 +192,7 @@ inline constexpr const OpcodeRow& row_of(PacketOpcode opcode) {
 
 static_assert(row_of(PacketOpcode::WriteOnlyImm).header_bytes == 32);
 static_assert(row_of(PacketOpcode::WriteOnlyImm).immdt == 28);
+static_assert(row_of(PacketOpcode::UcWriteOnlyImm).immdt == 28);
 static_assert(row_of(PacketOpcode::UdSendOnlyImm).immdt == 20);
 static_assert(row_of(PacketOpcode::AtomicAcknowledge).header_bytes == 24);
 static_assert(row_of(PacketOpcode::CongestionNotification).header_bytes == 28);

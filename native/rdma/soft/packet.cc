@@ -44,13 +44,9 @@ void write_extensions(uint8_t* p, const OpcodeRow& row, const Packet& packet) {
   if (row.immdt != 0) write_immdt(p + row.immdt, packet.immediate);
   if (row.ieth != 0) write_ieth(p + row.ieth, packet.invalidate_rkey);
   if (row.deth != 0) write_deth(p + row.deth, packet.deth.qkey, packet.deth.source_qpn);
-  if (row.atomic_eth != 0) {
-    uint8_t* a = p + row.atomic_eth;
-    put64(a, packet.atomic.address);
-    put32(a + 8, packet.atomic.rkey);
-    put64(a + 12, packet.atomic.swap_or_add);
-    put64(a + 20, packet.atomic.compare);
-  }
+  if (row.atomic_eth != 0)
+    write_atomic_eth(p + row.atomic_eth, packet.atomic.address, packet.atomic.rkey,
+                     packet.atomic.swap_or_add, packet.atomic.compare);
   if (row.atomic_ack_eth != 0) put64(p + row.atomic_ack_eth, packet.atomic_original);
   if (row.has(kReserved16)) std::memset(p + kBthBytes, 0, kCnpReservedBytes);
 }

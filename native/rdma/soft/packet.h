@@ -220,6 +220,13 @@ inline void write_deth(uint8_t* p, uint32_t qkey, uint32_t source_qpn) {
   put32(p, qkey);
   put32(p + 4, source_qpn & kMask24);
 }
+inline void write_atomic_eth(uint8_t* p, uint64_t address, uint32_t rkey, uint64_t swap_or_add,
+                             uint64_t compare) {
+  put64(p, address);
+  put32(p + 8, rkey);
+  put64(p + 12, swap_or_add);
+  put64(p + 20, compare);
+}
 inline void write_pad(uint8_t* p, uint32_t pad) {
   for (uint32_t i = 0; i < pad; i++) p[i] = 0;
 }

@@ -5,9 +5,21 @@
 
 namespace nvmeof::rdma::soft {
 
+namespace {
+
+uint32_t service_of(QpType type) {
+  constexpr uint32_t kServiceOf[] = {kReliable, kUnreliable, kDatagram};
+  return kServiceOf[static_cast<unsigned>(type)];
+}
+
+}  // namespace
+
 QueuePair::QueuePair(Transport& transport, uint32_t number, const QueuePairOptions& options)
     : transport_(transport),
       number_(number),
+      type_(options.type),
+      mtu_(options.type == QpType::Ud ? transport.config().port_mtu : 0),
+      service_(service_of(options.type)),
       domain_(static_cast<SoftProtectionDomain*>(options.pd)->id()),
       send_cq_(static_cast<CompletionQueue*>(options.send_cq)),
       receive_cq_(static_cast<CompletionQueue*>(options.receive_cq)),
@@ -22,7 +34,7 @@ QueuePair::~QueuePair() {
 }
 
 Result<void> QueuePair::modify(const QpAttributes& attributes) {
-  Result<void> checked = check_move(state_, attributes);
+  Result<void> checked = check_move(type_, state_, attributes);
   if (!checked) return checked.error();
   if (attributes.state == State::Err) {
     to_error();
@@ -41,20 +53,30 @@ Result<void> QueuePair::modify(const QpAttributes& attributes) {
   return {};
 }
 
+Result<void> QueuePair::bring_up(QpAttributes attributes) {
+  for (const State to : {State::Init, State::Rtr, State::Rts}) {
+    attributes.state = to;
+    attributes.mask = required_attributes(type_, state_, to);
+    if (Result<void> moved = modify(attributes); !moved) return moved;
+  }
+  return {};
+}
+
 void QueuePair::apply(const QpAttributes& attributes) {
   if ((attributes.mask & kAccessFlags) != 0) access_ = attributes.access;
   if ((attributes.mask & kAddressVector) != 0) flow_ = attributes.flow;
   if ((attributes.mask & kPathMtu) != 0) mtu_ = attributes.path_mtu;
   if ((attributes.mask & kDestinationQpn) != 0) destination_qpn_ = attributes.destination_qpn;
+  if ((attributes.mask & kQKey) != 0) qkey_ = attributes.qkey;
   requester_.set_attributes(attributes);
   responder_.set_attributes(attributes);
 }
 
 Result<void> QueuePair::post_send(std::span<const SendWorkRequest> requests) {
-  if (state_ != State::Rts && state_ != State::Sqd && state_ != State::Err)
+  if (state_ == State::Reset || state_ == State::Init || state_ == State::Rtr)
     return Error{EINVAL, std::string("post_send: the queue pair is in ") + to_string(state_)};
   Result<void> posted = requester_.post(requests);
-  if (state_ == State::Err)
+  if (state_ == State::Err || state_ == State::Sqe)
     requester_.flush(Status::FlushError);
   else
     transport_.schedule(*this);
@@ -89,6 +111,12 @@ void QueuePair::enter_error(const char* reason, Status send_status, Status recei
   transport_.tell(*this);
 }
 
+void QueuePair::fail_send(Status status) {
+  if (reliable()) return enter_error("a work request failed locally", status, Status::FlushError);
+  state_ = State::Sqe;
+  requester_.flush(status);
+}
+
 void QueuePair::push(CompletionQueue& cq, WorkCompletion& completion) {
   completion.qp_num = number_;
   completion.qp_context = context_;
@@ -98,7 +126,7 @@ void QueuePair::push(CompletionQueue& cq, WorkCompletion& completion) {
 }
 
 bool QueuePair::probe() {
-  if (state_ != State::Rts || !requester_.probe()) return false;
+  if (!reliable() || state_ != State::Rts || !requester_.probe()) return false;
   transport_.count().probes++;
   transport_.schedule(*this);
   return true;

@@ -1,11 +1,13 @@
-// An RC queue pair: state, addressing and the two halves, Requester and Responder. Made by
-// Transport::create_qp, used on its reactor's thread only, destroyed before the transport. Neither
-// half knows the other; both fail the queue pair through enter_error().
+// A queue pair of any service: state, addressing and the two halves, Requester and Responder. Made
+// by Transport::create_qp, used on its reactor's thread only, destroyed before the transport.
+// Neither half knows the other; both fail the queue pair through enter_error().
 //
 //          modify          modify         modify         modify
 //   RESET --------> INIT --------> RTR --------> RTS <--------> SQD
+//   UC, UD: a send that fails locally      SQE --- modify ---> RTS
 //                       any state --- error, to_error(), modify ---> ERR --- modify ---> RESET
 #pragma once
+#include "rdma/soft/address_handle.h"
 #include "rdma/soft/completion_queue.h"
 #include "rdma/soft/memory.h"
 #include "rdma/soft/queue_pair_state.h"
@@ -36,6 +38,10 @@ class QueuePair final : public rdma::QueuePair {
   // Moves to attributes.state. EINVAL for what verbs refuses: illegal moves, missing or superfluous
   // attributes, values out of range.
   Result<void> modify(const QpAttributes& attributes);
+  // From RESET through INIT and RTR to RTS; takes from `attributes` what the service needs.
+  Result<void> bring_up(QpAttributes attributes);
+  // Keeps what the flow of its address vector belongs to, until it is destroyed.
+  void keep(std::unique_ptr<AddressHandle> path) { path_ = std::move(path); }
   // Sends a zero-length RDMA WRITE that asks for an acknowledgement, to find out whether the peer
   // lives. No completion when it does; when it does not, the queue pair goes to ERR. False when it
   // is not needed (something is outstanding anyway) or not possible (not RTS).
@@ -47,6 +53,9 @@ class QueuePair final : public rdma::QueuePair {
 
   // ---- For Requester, Responder and Transport
   Transport& transport() { return transport_; }
+  QpType type() const { return type_; }
+  bool reliable() const { return type_ == QpType::Rc; }
+  uint32_t qkey() const { return qkey_; }
   uint32_t mtu() const { return mtu_; }
   uint32_t domain() const { return domain_; }
   uint8_t access() const { return access_; }
@@ -56,6 +65,8 @@ class QueuePair final : public rdma::QueuePair {
   // Flushes everything: the oldest send completes with `send_status`, the receive in progress with
   // `receive_status`, the rest with FlushError.
   void enter_error(const char* reason, Status send_status, Status receive_status);
+  // A send failed before it left: ERR, or SQE on an unreliable service.
+  void fail_send(Status status);
   void push(CompletionQueue& cq, WorkCompletion& completion);
   Requester& requester() { return requester_; }
   Responder& responder() { return responder_; }
@@ -69,9 +80,12 @@ class QueuePair final : public rdma::QueuePair {
 
   Transport& transport_;
   uint32_t number_;
+  QpType type_;
   State state_ = State::Reset;
   uint8_t access_ = 0;
   uint32_t mtu_ = 0;
+  uint32_t service_;   // kReliable, kUnreliable or kDatagram: the rows of the opcode table it takes
+  uint32_t qkey_ = 0;  // UD
   uint32_t destination_qpn_ = 0;
   uint32_t domain_;
   const Flow* flow_ = nullptr;
@@ -80,6 +94,7 @@ class QueuePair final : public rdma::QueuePair {
   SharedReceiveQueue* srq_;
   void* context_;
   const char* error_reason_ = nullptr;
+  std::unique_ptr<AddressHandle> path_;
 
   Requester requester_;
   Responder responder_;

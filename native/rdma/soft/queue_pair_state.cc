@@ -1,4 +1,4 @@
-// The table of legal moves of an RC queue pair and the ranges of its attributes. Pure.
+// The table of legal moves of each service and the ranges of its attributes. Pure.
 #include "rdma/soft/queue_pair_state.h"
 
 #include "rdma/soft/packet.h"
@@ -7,7 +7,14 @@ namespace nvmeof::rdma::soft {
 
 namespace {
 
+constexpr uint8_t of(QpType type) {
+  return static_cast<uint8_t>(1u << static_cast<unsigned>(type));
+}
+constexpr uint8_t kRc = of(QpType::Rc), kUc = of(QpType::Uc), kUd = of(QpType::Ud),
+                  kUnreliableTypes = kUc | kUd, kAllTypes = kRc | kUnreliableTypes;
+
 struct Move {
+  uint8_t types;
   State from, to;
   uint32_t required, optional;
 };
@@ -15,28 +22,53 @@ struct Move {
 constexpr uint32_t kLater = kAccessFlags | kMinRnrTimer;
 constexpr uint32_t kWhileDrained = kPort | kPkeyIndex | kAddressVector | kTimeout | kRetryCount |
                                    kRnrRetry | kMaxReads | kMaxDestReads | kLater;
+constexpr uint32_t kUdInitAttributes = kPkeyIndex | kPort | kQKey;
+constexpr uint32_t kUcRtrAttributes = kAddressVector | kPathMtu | kDestinationQpn | kReceivePsn;
+constexpr uint32_t kUcWhileDrained = kPort | kPkeyIndex | kAddressVector | kAccessFlags;
 
 constexpr Move kMoves[] = {
-    {State::Reset, State::Init, kInitAttributes, 0},
-    {State::Init, State::Init, 0, kInitAttributes},
-    {State::Init, State::Rtr, kRtrAttributes, kAccessFlags | kPkeyIndex},
-    {State::Rtr, State::Rts, kRtsAttributes, kLater},
-    {State::Rts, State::Rts, 0, kLater},
-    {State::Rts, State::Sqd, 0, 0},
-    {State::Sqd, State::Sqd, 0, kWhileDrained},
-    {State::Sqd, State::Rts, 0, kLater},
-    {State::Reset, State::Reset, 0, 0},
-    {State::Init, State::Reset, 0, 0},
-    {State::Rtr, State::Reset, 0, 0},
-    {State::Rts, State::Reset, 0, 0},
-    {State::Sqd, State::Reset, 0, 0},
-    {State::Err, State::Reset, 0, 0},
-    {State::Init, State::Err, 0, 0},
-    {State::Rtr, State::Err, 0, 0},
-    {State::Rts, State::Err, 0, 0},
-    {State::Sqd, State::Err, 0, 0},
-    {State::Err, State::Err, 0, 0},
+    {kRc | kUc, State::Reset, State::Init, kInitAttributes, 0},
+    {kUd, State::Reset, State::Init, kUdInitAttributes, 0},
+    {kRc | kUc, State::Init, State::Init, 0, kInitAttributes},
+    {kUd, State::Init, State::Init, 0, kUdInitAttributes},
+    {kRc, State::Init, State::Rtr, kRtrAttributes, kAccessFlags | kPkeyIndex},
+    {kUc, State::Init, State::Rtr, kUcRtrAttributes, kAccessFlags | kPkeyIndex},
+    {kUd, State::Init, State::Rtr, 0, kPkeyIndex | kQKey},
+    {kRc, State::Rtr, State::Rts, kRtsAttributes, kLater},
+    {kUc, State::Rtr, State::Rts, kSendPsn, kAccessFlags},
+    {kUd, State::Rtr, State::Rts, kSendPsn, kQKey},
+    {kRc, State::Rts, State::Rts, 0, kLater},
+    {kUc, State::Rts, State::Rts, 0, kAccessFlags},
+    {kUd, State::Rts, State::Rts, 0, kQKey},
+    {kAllTypes, State::Rts, State::Sqd, 0, 0},
+    {kRc, State::Sqd, State::Sqd, 0, kWhileDrained},
+    {kUc, State::Sqd, State::Sqd, 0, kUcWhileDrained},
+    {kUd, State::Sqd, State::Sqd, 0, kPkeyIndex | kQKey},
+    {kRc, State::Sqd, State::Rts, 0, kLater},
+    {kUc, State::Sqd, State::Rts, 0, kAccessFlags},
+    {kUd, State::Sqd, State::Rts, 0, kQKey},
+    {kUc, State::Sqe, State::Rts, 0, kAccessFlags},
+    {kUd, State::Sqe, State::Rts, 0, kQKey},
+    {kAllTypes, State::Reset, State::Reset, 0, 0},
+    {kAllTypes, State::Init, State::Reset, 0, 0},
+    {kAllTypes, State::Rtr, State::Reset, 0, 0},
+    {kAllTypes, State::Rts, State::Reset, 0, 0},
+    {kAllTypes, State::Sqd, State::Reset, 0, 0},
+    {kUnreliableTypes, State::Sqe, State::Reset, 0, 0},
+    {kAllTypes, State::Err, State::Reset, 0, 0},
+    {kAllTypes, State::Init, State::Err, 0, 0},
+    {kAllTypes, State::Rtr, State::Err, 0, 0},
+    {kAllTypes, State::Rts, State::Err, 0, 0},
+    {kAllTypes, State::Sqd, State::Err, 0, 0},
+    {kUnreliableTypes, State::Sqe, State::Err, 0, 0},
+    {kAllTypes, State::Err, State::Err, 0, 0},
 };
+
+const Move* find_move(QpType type, State from, State to) {
+  for (const Move& move : kMoves)
+    if ((move.types & of(type)) != 0 && move.from == from && move.to == to) return &move;
+  return nullptr;
+}
 
 struct Named {
   uint32_t bit;
@@ -48,7 +80,7 @@ constexpr Named kAttributes[] = {
     {kPort, "port", [](const QpAttributes& a) { return a.port == 1; }},
     {kAccessFlags, "access flags",
      [](const QpAttributes& a) {
-       return (a.access & ~(kLocalWrite | kRemoteWrite | kRemoteRead)) == 0;
+       return (a.access & ~(kLocalWrite | kRemoteWrite | kRemoteRead | kRemoteAtomic)) == 0;
      }},
     {kAddressVector, "address vector",
      [](const QpAttributes& a) {
@@ -69,6 +101,7 @@ constexpr Named kAttributes[] = {
     {kRnrRetry, "rnr_retry", [](const QpAttributes& a) { return a.rnr_retry <= 7; }},
     {kSendPsn, "send PSN", [](const QpAttributes& a) { return a.send_psn <= kMask24; }},
     {kMaxReads, "max_reads", [](const QpAttributes&) { return true; }},
+    {kQKey, "Q_Key", [](const QpAttributes&) { return true; }},
 };
 
 Error refuse(State from, State to, const std::string& why) {
@@ -78,10 +111,13 @@ Error refuse(State from, State to, const std::string& why) {
 
 }  // namespace
 
-Result<void> check_move(State from, const QpAttributes& attributes) {
-  const Move* move = nullptr;
-  for (const Move& candidate : kMoves)
-    if (candidate.from == from && candidate.to == attributes.state) move = &candidate;
+uint32_t required_attributes(QpType type, State from, State to) {
+  const Move* const move = find_move(type, from, to);
+  return move != nullptr ? move->required : 0;
+}
+
+Result<void> check_move(QpType type, State from, const QpAttributes& attributes) {
+  const Move* const move = find_move(type, from, attributes.state);
   if (move == nullptr) return refuse(from, attributes.state, "no such transition");
   uint32_t known = 0;
   for (const Named& attribute : kAttributes) {

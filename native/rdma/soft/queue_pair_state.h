@@ -1,9 +1,8 @@
-// The states of a reliable-connected queue pair and what a move between them needs (IBTA 10.3.1;
-// PROTOCOL: the table that the kernel's verbs use). One table of legal moves, one function that
-// judges a move; the queue pair itself carries it out.
+// The states of a queue pair and what a move between them needs (IBTA 10.3.1), for each service.
+// One table of legal moves, one function that judges a move; the queue pair itself carries it out.
 //
-// SQE exists for unreliable transports only: no RC queue pair ever gets there, and the table has no
-// move into it.
+// SQE exists for unreliable services only: the send queue failed, receives go on. A queue pair gets
+// there by itself; no move leads into it.
 #pragma once
 #include <cstdint>
 
@@ -28,9 +27,10 @@ enum QpAttribute : uint32_t {
   kRnrRetry = 1u << 11,
   kSendPsn = 1u << 12,
   kMaxReads = 1u << 13,
+  kQKey = 1u << 14,
 };
 
-// What RESET->INIT, INIT->RTR and RTR->RTS require: for callers that set everything they have.
+// What RESET->INIT, INIT->RTR and RTR->RTS require of RC.
 inline constexpr uint32_t kInitAttributes = kPkeyIndex | kPort | kAccessFlags;
 inline constexpr uint32_t kRtrAttributes =
     kAddressVector | kPathMtu | kDestinationQpn | kReceivePsn | kMaxDestReads | kMinRnrTimer;
@@ -57,10 +57,13 @@ struct QpAttributes {
   uint8_t timeout = 14;                    // local ACK timeout, 4.096 us * 2^n; 0: none
   uint8_t retry_count = 7;
   uint8_t rnr_retry = 7;  // 7: for ever
+  uint32_t qkey = 0;      // UD: what a datagram must bring
 };
 
 // Whether `from` -> attributes.state is a legal move with exactly these attributes, each in its
 // range. EINVAL and a sentence that names what is wrong.
-Result<void> check_move(State from, const QpAttributes& attributes);
+Result<void> check_move(QpType type, State from, const QpAttributes& attributes);
+// What `from` -> `to` requires: for callers that set everything they have. 0 when there is no move.
+uint32_t required_attributes(QpType type, State from, State to);
 
 }  // namespace nvmeof::rdma::soft

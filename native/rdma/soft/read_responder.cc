@@ -1,6 +1,7 @@
-// RDMA READ at the responder: accepting requests, answering them packet by packet out of memory,
-// answering repeated ones again, and the acknowledgement behind. Reactor's thread.
+// RDMA READ and atomics at the responder: accepting requests, answering READs packet by packet out
+// of memory, answering repeated requests again, and the acknowledgement behind. Reactor's thread.
 #include <algorithm>
+#include <atomic>
 
 #include "rdma/soft/copy.h"
 #include "rdma/soft/responder.h"
@@ -16,31 +17,70 @@ void Responder::on_read(const Packet& packet) {
   if (reth.length > kMessageBytesMax || packets > kPsnWindow)
     return fail(NakCode::InvalidRequest, "the peer sent an RDMA READ of a wrong length",
                 Status::FlushError);
-  Read& read = reads_[reads_accepted_ % max_reads_];
-  if (read.answering && !read.repeated)
-    return fail(NakCode::InvalidRequest, "the peer has more RDMA READs outstanding than agreed",
-                Status::FlushError);
+  Read* const read = next_place();
+  if (read == nullptr) return;
   if (!qp_.transport().keys().resolve_remote(reth.rkey, qp_.domain(), qp_.number(), reth.address,
                                              reth.length, kRemoteRead))
     return fail(NakCode::RemoteAccessError, "the peer read outside of what it may",
                 Status::FlushError);
-  // A repetition still to be answered was an old duplicate: the peer has that READ complete, or it
-  // could not ask for this one.
+  take_place(*read, packets);
+  read->address = reth.address;
+  read->length = reth.length;
+  read->rkey = reth.rkey;
+  answer(*read, read->first, reth.address, reth.length, false);
+}
+
+void Responder::on_atomic(const Packet& packet) {
+  const auto& wanted = packet.atomic;
+  if ((qp_.access() & kRemoteAtomic) == 0 || max_reads_ == 0)
+    return fail(NakCode::InvalidRequest, "the peer may not use atomics", Status::FlushError);
+  if (wanted.address % kAtomicBytes != 0)
+    return fail(NakCode::InvalidRequest, "the peer sent an atomic to an address not aligned",
+                Status::FlushError);
+  Read* const read = next_place();
+  if (read == nullptr) return;
+  const Resolved to = qp_.transport().keys().resolve_remote(
+      wanted.rkey, qp_.domain(), qp_.number(), wanted.address, kAtomicBytes, kRemoteAtomic);
+  if (!to)
+    return fail(NakCode::RemoteAccessError, "the peer sent an atomic outside of what it may",
+                Status::FlushError);
+  take_place(*read, 1);
+  // Atomic to other reactors and to the application's own atomic operations.
+  const std::atomic_ref<uint64_t> word(*reinterpret_cast<uint64_t*>(to.pointer));
+  if (packet.row->has(kCompares)) {
+    read->original = wanted.compare;
+    word.compare_exchange_strong(read->original, wanted.swap_or_add);
+  } else {
+    read->original = word.fetch_add(wanted.swap_or_add);
+  }
+  read->atomic = true;
+  qp_.transport().count().atomics++;
+  answer(*read, read->first, 0, 0, false);
+}
+
+// The place of the next READ or atomic; nullptr: the peer has more outstanding than agreed.
+Responder::Read* Responder::next_place() {
+  Read& read = reads_[reads_accepted_ % max_reads_];
+  if (!read.answering || read.repeated) return &read;
+  fail(NakCode::InvalidRequest, "the peer has more RDMA READs and atomics outstanding than agreed",
+       Status::FlushError);
+  return nullptr;
+}
+
+// A repetition still to be answered was an old duplicate: the peer has that request complete, or it
+// could not send this one.
+void Responder::take_place(Read& read, uint32_t packets) {
   if (read.answering) active_reads_--;
   reads_accepted_++;
   msn_ = (msn_ + 1) & kMask24;
   read = Read{};
   read.first = expected_;
   read.last = expected_ + packets - 1;
-  read.address = reth.address;
-  read.length = reth.length;
-  read.rkey = reth.rkey;
   read.msn = msn_;
   read.valid = true;
   expected_ += packets;
   quiet_ = false;
-  reply_ = Reply::None;  // the response acknowledges everything before it
-  answer(read, read.first, reth.address, reth.length, false);
+  reply_ = Reply::None;  // the answer acknowledges everything before it
 }
 
 // Asked again, for all of it or for a rest. It must be the rest that belongs to this PSN, so that
@@ -48,7 +88,7 @@ void Responder::on_read(const Packet& packet) {
 void Responder::on_repeated_read(const Packet& packet, uint64_t sequence) {
   TransportCounters& count = qp_.transport().count();
   for (Read& read : reads_) {
-    if (!read.valid || sequence < read.first || sequence > read.last) continue;
+    if (!read.valid || read.atomic || sequence < read.first || sequence > read.last) continue;
     const uint64_t offset = (sequence - read.first) * qp_.mtu();
     const uint64_t rest = read.length - offset;
     if (packet.reth.rkey != read.rkey || packet.reth.address != read.address + offset ||
@@ -56,6 +96,18 @@ void Responder::on_repeated_read(const Packet& packet, uint64_t sequence) {
       break;
     count.read_replays++;
     answer(read, sequence, packet.reth.address, packet.reth.length, true);
+    return;
+  }
+  count.duplicates_dropped++;
+}
+
+// The result that was kept leaves again. One that is kept no longer is complete at the peer.
+void Responder::on_repeated_atomic(uint64_t sequence) {
+  TransportCounters& count = qp_.transport().count();
+  for (Read& read : reads_) {
+    if (!read.valid || !read.atomic || sequence != read.first) continue;
+    count.atomic_replays++;
+    answer(read, sequence, 0, 0, true);
     return;
   }
   count.duplicates_dropped++;
@@ -90,7 +142,23 @@ uint32_t Responder::run(TxBatch& batch, uint32_t budget) {
   return packets;
 }
 
+void Responder::emit_atomic(Read& read, TxBatch& batch) {
+  const OpcodeRow& row = row_of(PacketOpcode::AtomicAcknowledge);
+  const TxSlot slot = batch.reserve(*qp_.flow(), packet_bytes(row, 0));
+  write_bth(slot.bytes, row, {qp_.destination_qpn(), wire_psn(read.first), 0, false, false});
+  write_aeth(slot.bytes + row.aeth, kSyndromeAck, read.msn);
+  put64(slot.bytes + row.atomic_ack_eth, read.original);
+  batch.commit(slot);
+  read.next++;
+  read.answering = false;
+  active_reads_--;
+}
+
 bool Responder::emit_response(Read& read, TxBatch& batch) {
+  if (read.atomic) {
+    emit_atomic(read, batch);
+    return true;
+  }
   const uint32_t mtu = qp_.mtu();
   const uint64_t offset = (read.next - read.answer_first) * mtu;
   const auto bytes = static_cast<uint32_t>(std::min<uint64_t>(mtu, read.answer_length - offset));

@@ -1,5 +1,5 @@
-// Packets out: checks and queues posted sends, then builds their packets in PSN order, also those
-// that leave again after a go-back. Reactor's thread.
+// Packets out: builds the packets of posted sends in PSN order, also those that leave again after a
+// go-back. Reactor's thread.
 #include "rdma/soft/requester.h"
 
 #include <algorithm>
@@ -33,16 +33,17 @@ constexpr PacketNames kPacketNames[] = {
      PacketOpcode::WriteOnlyImm},
 };
 
-const OpcodeRow& packet_row(Opcode opcode, bool first, bool last) {
-  const PacketNames& names = kPacketNames[static_cast<unsigned>(opcode)];
-  return row_of(first ? (last ? names.only : names.first) : (last ? names.last : names.middle));
-}
-
-Error malformed(const char* what) {
-  return Error{EINVAL, std::string("post_send: ") + what};
-}
+// The top three bits of a packet's opcode.
+constexpr uint8_t kServiceBits[] = {0x00, 0x20, 0x60};
 
 }  // namespace
+
+const OpcodeRow& Requester::packet_row(Opcode opcode, bool first, bool last) const {
+  const PacketNames& names = kPacketNames[static_cast<unsigned>(opcode)];
+  const PacketOpcode name =
+      first ? (last ? names.only : names.first) : (last ? names.last : names.middle);
+  return kOpcodeTable[static_cast<uint8_t>(name) | kServiceBits[static_cast<unsigned>(qp_.type())]];
+}
 
 Requester::Requester(QueuePair& qp, const QueuePairOptions& options)
     : qp_(qp),
@@ -73,86 +74,6 @@ void Requester::reset() {
   window_credit_ = 0;
 }
 
-// ---- Posting
-
-Result<void> Requester::check(const SendWorkRequest& request, uint64_t& length) const {
-  length = 0;
-  if (request.opcode > Opcode::LocalInvalidate) return malformed("unknown opcode");
-  if (request.opcode == Opcode::LocalInvalidate) return {};
-  if (request.opcode == Opcode::BindMemoryWindow) {
-    if (request.bind.window == nullptr || request.bind.region == nullptr)
-      return malformed("bind without window or region");
-    length = request.bind.length;
-    return {};
-  }
-  if (request.num_sge > queue_.max_sge()) return malformed("more SGEs than the queue pair takes");
-  if (request.num_sge != 0 && request.sg_list == nullptr) return malformed("no SGE list");
-  for (unsigned i = 0; i < request.num_sge; i++) length += request.sg_list[i].length;
-  if (length > kMessageBytesMax) return malformed("message longer than 2 GiB");
-  if ((request.flags & kInline) != 0) {
-    if (request.opcode == Opcode::RdmaRead) return malformed("inline RDMA READ");
-    if (length > queue_.max_inline()) return malformed("more inline data than the device takes");
-  }
-  return {};
-}
-
-void Requester::append(const SendWorkRequest& request, uint64_t length) {
-  const uint32_t index = queue_.tail;
-  SendEntry& entry = queue_.at(index);
-  entry = SendEntry{};
-  entry.wr_id = request.wr_id;
-  entry.opcode = request.opcode;
-  entry.flags = request.flags;
-  entry.length = length;
-  entry.imm_or_rkey = request.imm_or_rkey;
-  entry.remote_address = request.remote_address;
-  entry.rkey = request.rkey;
-  if (request.opcode == Opcode::BindMemoryWindow) {
-    entry.window = request.bind.window;
-    entry.region = request.bind.region;
-    entry.remote_address = request.bind.address;
-    entry.rkey = request.bind.rkey;
-    entry.access = request.bind.access;
-  } else if (request.opcode != Opcode::LocalInvalidate) {
-    if ((request.flags & kInline) != 0) {
-      uint8_t* to = queue_.inline_data(index);
-      for (unsigned i = 0; i < request.num_sge; i++) {
-        const Sge& sge = request.sg_list[i];
-        if (sge.length != 0)
-          std::memcpy(to, reinterpret_cast<const void*>(sge.address), sge.length);
-        to += sge.length;
-      }
-    } else {
-      entry.num_sge = request.num_sge;
-      std::copy_n(request.sg_list, request.num_sge, queue_.sges(index));
-    }
-  }
-  queue_.tail++;
-}
-
-Result<void> Requester::post(std::span<const SendWorkRequest> requests) {
-  for (const SendWorkRequest& request : requests) {
-    uint64_t length;
-    Result<void> checked = check(request, length);
-    const auto accepted = [&] {
-      return " (" + std::to_string(&request - requests.data()) + " requests were accepted)";
-    };
-    if (!checked) return Error{checked.error().code, checked.error().message + accepted()};
-    if (queue_.room() == 0) return Error{ENOMEM, "post_send: the send queue is full" + accepted()};
-    append(request, length);
-  }
-  return {};
-}
-
-bool Requester::probe() {
-  if (outstanding() || queue_.count() != 0) return false;
-  SendEntry& entry = queue_.at(queue_.tail++);
-  entry = SendEntry{};
-  entry.opcode = Opcode::RdmaWrite;
-  entry.internal = true;
-  return true;
-}
-
 // ---- Sending
 
 uint32_t Requester::run(TxBatch& batch, uint32_t budget, TimeNs now) {
@@ -181,6 +102,8 @@ Requester::Step Requester::step(TxBatch& batch, TimeNs now) {
   if (is_local(entry.opcode)) return step_local(entry);
   if (nxt_ - una_ >= kPsnWindow) return Step::Blocked;
   if (entry.opcode == Opcode::RdmaRead) return step_read(entry, batch, now);
+  if (is_atomic(entry.opcode)) return step_atomic(entry, batch, now);
+  if (qp_.type() == QpType::Ud) return step_datagram(entry, batch, now);
   return step_message(entry, batch, now);
 }
 
@@ -197,9 +120,9 @@ Requester::Step Requester::step_local(SendEntry& entry) {
     if (entry.opcode == Opcode::LocalInvalidate) {
       if (keys.invalidate_own(entry.imm_or_rkey, qp_.domain(), qp_.number()) != KeyFault::None)
         return fail_entry(entry, Status::LocalQpOperationError);
-    } else if (keys.bind(static_cast<SoftMemoryWindow&>(*entry.window),
-                         static_cast<SoftMemoryRegion&>(*entry.region), qp_.domain(), qp_.number(),
-                         entry.remote_address, entry.length, entry.rkey,
+    } else if (keys.bind(static_cast<SoftMemoryWindow&>(*entry.bind.window),
+                         static_cast<SoftMemoryRegion&>(*entry.bind.region), qp_.domain(),
+                         qp_.number(), entry.remote_address, entry.length, entry.rkey,
                          entry.access) != KeyFault::None) {
       return fail_entry(entry, Status::MemoryWindowBindError);
     }
@@ -220,6 +143,7 @@ Requester::Step Requester::fail_entry(SendEntry& entry, Status status) {
 // Whether this packet asks for an acknowledgement. The last of a message does, unless nobody waits
 // for its completion and another packet follows at once.
 bool Requester::wants_ack(const SendEntry& entry, bool last) const {
+  if (!qp_.reliable()) return false;
   const TransportConfig& config = qp_.transport().config();
   if (nxt_ - asked_ack_ >= config.ack_request_packets) return true;
   if (packets_in_flight() + 1 >= window_) return true;
@@ -227,7 +151,7 @@ bool Requester::wants_ack(const SendEntry& entry, bool last) const {
   if ((entry.flags & kSignaled) != 0 || entry.internal) return true;
   if (queue_.cursor + 1 == queue_.tail) return true;
   const SendEntry& following = queue_.at(queue_.cursor + 1);
-  return is_local(following.opcode) || following.opcode == Opcode::RdmaRead ||
+  return is_local(following.opcode) || is_answered(following.opcode) ||
          (following.flags & kFence) != 0;
 }
 
@@ -268,11 +192,14 @@ uint64_t Requester::chunk_end(const SendEntry& entry, uint64_t sequence) const {
   return std::min(end, entry.last + 1);
 }
 
+// As many READs and atomics as the peer serves are outstanding.
+Requester::Step Requester::no_answers_left(SendEntry& entry) {
+  if (max_reads_ != 0) return Step::Blocked;
+  return fail_entry(entry, Status::LocalQpOperationError);  // none were negotiated
+}
+
 Requester::Step Requester::step_read(SendEntry& entry, TxBatch& batch, TimeNs now) {
-  if (reads_ >= max_reads_) {
-    if (max_reads_ != 0) return Step::Blocked;
-    return fail_entry(entry, Status::LocalQpOperationError);  // no READs were negotiated
-  }
+  if (reads_ >= max_reads_) return no_answers_left(entry);
   if (nxt_ == entry.first &&
       !sources_allowed(queue_.cursor, 0, static_cast<uint32_t>(entry.length), kLocalWrite))
     return fail_entry(entry, Status::LocalProtectionError);
@@ -298,12 +225,62 @@ Requester::Step Requester::step_read(SendEntry& entry, TxBatch& batch, TimeNs no
   return Step::Sent;
 }
 
+Requester::Step Requester::step_atomic(SendEntry& entry, TxBatch& batch, TimeNs now) {
+  if (reads_ >= max_reads_) return no_answers_left(entry);
+  if (!sources_allowed(queue_.cursor, 0, kAtomicBytes, kLocalWrite))
+    return fail_entry(entry, Status::LocalProtectionError);
+  const bool adds = entry.opcode == Opcode::AtomicFetchAdd;
+  const OpcodeRow& row = row_of(adds ? PacketOpcode::FetchAdd : PacketOpcode::CompareSwap);
+  const TxSlot slot = batch.reserve(*qp_.flow(), packet_bytes(row, 0));
+  write_bth(slot.bytes, row, {qp_.destination_qpn(), wire_psn(nxt_), 0, false, true});
+  const AtomicWork& work = entry.atomic;
+  write_atomic_eth(slot.bytes + row.atomic_eth, entry.remote_address, entry.rkey,
+                   adds ? work.compare_add : work.swap, adds ? 0 : work.compare_add);
+  batch.commit(slot);
+
+  reads_++;
+  read_packets_++;
+  asked_ack_ = nxt_;
+  queue_.cursor++;
+  sent(nxt_ + 1, now);
+  return Step::Sent;
+}
+
+// A Q_Key with its top bit set stands for the queue pair's own (IBTA 10.2.5).
+Requester::Step Requester::step_datagram(SendEntry& entry, TxBatch& batch, TimeNs now) {
+  const auto bytes = static_cast<uint32_t>(entry.length);
+  if (!sources_allowed(queue_.cursor, 0, bytes, 0))
+    return fail_entry(entry, Status::LocalProtectionError);
+  const OpcodeRow& row = packet_row(entry.opcode, true, true);
+  const DatagramWork& to = entry.datagram;
+  const Flow& flow = *static_cast<const AddressHandle*>(to.address)->flow();
+  const TxSlot slot = batch.reserve(flow, packet_bytes(row, bytes));
+  uint8_t* const p = slot.bytes;
+  const auto pad = static_cast<uint8_t>(pad_bytes(bytes));
+  const bool solicited = (entry.flags & kSolicited) != 0;
+  write_bth(p, row, {to.remote_qpn, wire_psn(nxt_), pad, solicited, false});
+  write_deth(p + row.deth, to.remote_qkey >> 31 != 0 ? qp_.qkey() : to.remote_qkey, qp_.number());
+  if (row.immdt != 0) write_immdt(p + row.immdt, entry.imm_or_rkey);
+  gather(queue_.cursor, 0, bytes, p + row.header_bytes);
+  std::memset(p + row.header_bytes + bytes, 0, pad);
+  batch.commit(slot);
+
+  queue_.cursor++;
+  sent(nxt_ + 1, now);
+  return Step::Sent;
+}
+
 void Requester::sent(uint64_t next, TimeNs now) {
   TransportCounters& count = qp_.transport().count();
   if (nxt_ < high_) count.retransmitted_packets++;
   nxt_ = next;
   if (nxt_ > high_) high_ = nxt_;
-  if (ack_deadline_ == reactor::kNever) restart_ack_timer(now);
+  if (!qp_.reliable()) {  // nobody will answer
+    una_ = nxt_;
+    complete_ready();
+  } else if (ack_deadline_ == reactor::kNever) {
+    restart_ack_timer(now);
+  }
 }
 
 // ---- Data

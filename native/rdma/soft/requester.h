@@ -1,4 +1,4 @@
-// The sending half of an RC queue pair: turns posted sends into packets (requester.cc) and
+// The sending half of a queue pair: turns posted sends into packets (requester.cc) and
 // acknowledgements, READ responses and timeouts into completions or retransmission (completer.cc).
 // PROTOCOL 3.1. Pure: packets go to a TxBatch, time comes with the call.
 //
@@ -9,7 +9,10 @@
 // READs of any size become READ REQUEST packets of at most read_chunk bytes each; PSNs run on
 // through the chunks, so that the peer sees plain READs one after the other. A chunk never moves: a
 // retry asks for the rest of it, then for the following ones (a peer checks a repeated READ against
-// the original's range).
+// the original's range). READs and atomics share one limit of requests outstanding.
+//
+// On an unreliable service nothing is answered: a request is complete when its last packet has
+// left, and una == nxt == high between packets.
 //
 //   una        nxt            high
 //    |----------|--------------|        una <= nxt <= high; nxt < high while retransmitting
@@ -43,6 +46,7 @@ class Requester {
   // ---- completer.cc: answers in
   void on_acknowledge(const Packet& packet, TimeNs now);
   void on_read_response(const Packet& packet, TimeNs now);
+  void on_atomic_acknowledge(const Packet& packet, TimeNs now);
   void on_timer(TimeNs now);
   TimeNs deadline() const { return ack_deadline_ < rnr_until_ ? ack_deadline_ : rnr_until_; }
   // Everything posted completes: the oldest with `status`, the rest with FlushError.
@@ -60,6 +64,10 @@ class Requester {
   Step step_local(SendEntry& entry);
   Step step_message(SendEntry& entry, TxBatch& batch, TimeNs now);
   Step step_read(SendEntry& entry, TxBatch& batch, TimeNs now);
+  Step step_atomic(SendEntry& entry, TxBatch& batch, TimeNs now);
+  Step step_datagram(SendEntry& entry, TxBatch& batch, TimeNs now);
+  Step no_answers_left(SendEntry& entry);
+  const OpcodeRow& packet_row(Opcode opcode, bool first, bool last) const;
   bool may_start(const SendEntry& entry) const;
   bool wants_ack(const SendEntry& entry, bool last) const;
   void sent(uint64_t next, TimeNs now);
@@ -72,6 +80,8 @@ class Requester {
   uint64_t packets_in_flight() const { return nxt_ - una_ - read_packets_; }
 
   bool acknowledge_before(uint64_t sequence, TimeNs now);
+  bool take_answer(const Packet& packet, uint64_t& sequence, TimeNs now);
+  void answered(uint64_t sequence, TimeNs now);
   void complete_ready();
   void progress(uint64_t packets, TimeNs now);
   void go_back(TimeNs now);
@@ -97,9 +107,9 @@ class Requester {
   TimeNs timeout_ = 0;          // 0: none
   uint32_t window_ = 0;         // how many SEND and WRITE packets may be on their way
   uint32_t window_credit_ = 0;  // acknowledged packets towards the next step of growth
-  uint64_t read_packets_ = 0;   // PSNs in [una_, nxt_) that belong to READs
+  uint64_t read_packets_ = 0;   // PSNs in [una_, nxt_) that belong to READs and atomics
   uint32_t read_bytes_ = 0;     // our part of the transport's receive window
-  uint32_t reads_ = 0;          // READ REQUESTs outstanding
+  uint32_t reads_ = 0;          // READ REQUESTs and atomics outstanding
   uint8_t max_reads_ = 0;
   uint8_t retry_count_ = 0, retries_left_ = 0;
   uint8_t rnr_retry_ = 0, rnr_left_ = 0;

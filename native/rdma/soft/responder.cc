@@ -67,7 +67,7 @@ void Responder::on_request(const Packet& packet) {
   else if (row.has(kReadRequest))
     on_read(packet);
   else
-    fail(NakCode::InvalidRequest, "the peer sent an atomic operation", Status::FlushError);
+    on_atomic(packet);
 }
 
 // Executed before: only the answer may have been lost.
@@ -76,10 +76,10 @@ void Responder::on_duplicate(const Packet& packet, uint64_t sequence) {
   count.duplicates++;
   if (packet.row->has(kReadRequest)) {
     on_repeated_read(packet, sequence);
-  } else if (packet.row->has(kSend | kWrite)) {
-    if (reply_ == Reply::None) owe(Reply::Ack, kSyndromeAck, expected_ - 1);
-  } else {
-    count.duplicates_dropped++;
+  } else if (packet.row->has(kAtomicRequest)) {
+    on_repeated_atomic(sequence);
+  } else if (reply_ == Reply::None) {
+    owe(Reply::Ack, kSyndromeAck, expected_ - 1);
   }
 }
 
@@ -159,7 +159,8 @@ bool Responder::scatter(const uint8_t* from, uint32_t bytes) {
   return true;
 }
 
-void Responder::complete_receive(Status status, const OpcodeRow* row, uint32_t imm_or_rkey) {
+void Responder::complete_receive(Status status, const OpcodeRow* row, uint32_t imm_or_rkey,
+                                 uint32_t source_qp) {
   WorkCompletion completion{};
   completion.wr_id = receive_wr_id_;
   completion.status = status;
@@ -169,6 +170,10 @@ void Responder::complete_receive(Status status, const OpcodeRow* row, uint32_t i
                         : row->has(kIeth) ? Opcode::SendWithInvalidate
                                           : Opcode::Send;
     completion.flags = row->has(kImmdt) ? kWithImm : row->has(kIeth) ? kWithInvalidate : 0;
+    if (row->has(kDatagram)) {
+      completion.flags |= kWithGrh;
+      completion.source_qp = source_qp;
+    }
     completion.imm_or_rkey = imm_or_rkey;
     completion.byte_length = received_;
   }
@@ -223,7 +228,7 @@ void Responder::accept(const Packet& packet) {
   quiet_ = false;
   if (reply_ == Reply::Nak) reply_ = Reply::None;  // what it misses came before it left
   if (packet.row->has(kEnds)) msn_ = (msn_ + 1) & kMask24;
-  if (packet.ack_request) owe(Reply::Ack, kSyndromeAck, expected_ - 1);
+  if (packet.ack_request && qp_.reliable()) owe(Reply::Ack, kSyndromeAck, expected_ - 1);
 }
 
 void Responder::owe(Reply reply, uint8_t syndrome, uint64_t sequence) {
@@ -234,6 +239,7 @@ void Responder::owe(Reply reply, uint8_t syndrome, uint64_t sequence) {
 }
 
 void Responder::not_ready() {
+  if (!qp_.reliable()) return drop();
   quiet_ = true;
   owe(Reply::Nak, syndrome_rnr(rnr_timer_), expected_);
 }
@@ -242,6 +248,11 @@ void Responder::not_ready() {
 // whoever has polled the flushed completions may do with the memory what he likes. The NAK then
 // stands for the first of them, or the peer would take it for a sign of loss and ask again.
 void Responder::fail(NakCode code, const char* reason, Status receive_status) {
+  if (!qp_.reliable()) {
+    // What the peer did wrong costs its message; what is wrong here, the queue pair.
+    if (code != NakCode::RemoteOperationalError) return drop();
+    return qp_.enter_error(reason, Status::FlushError, receive_status);
+  }
   const uint64_t sequence = first_owed();
   qp_.transport().count().remote_errors++;
   qp_.enter_error(reason, Status::FlushError, receive_status);

@@ -1,13 +1,16 @@
-// The answering half of an RC queue pair: executes requests in PSN order, places their payload
-// straight into registered memory, and owes acknowledgements and READ responses, which run() emits
-// in PSN order when the transport transmits. PROTOCOL 3.2. Pure.
+// The answering half of a queue pair: executes requests in PSN order, places their payload
+// straight into registered memory, and owes acknowledgements, READ responses and the answers to
+// atomics, which run() emits in PSN order when the transport transmits. PROTOCOL 3.2. Pure.
 //
 // Every request is checked in this order: PSN, opcode sequence, access flags, resources, lengths,
 // key. Nothing is written before all of it held for the packet.
 //
 // READ responses are built from memory when they leave, a repeated one again: a region must not
 // change under a READ of the peer's (nor between it and its repetition). In ERR none leaves any
-// more; all that does is the NAK that says why.
+// more; all that does is the NAK that says why. An atomic is executed once, and its result is kept
+// for repetitions.
+//
+// Unreliable services (unreliable_responder.cc) answer nothing: what cannot be placed is dropped.
 #pragma once
 #include <vector>
 
@@ -29,8 +32,11 @@ class Responder {
   void set_attributes(const QpAttributes& attributes);
   void reset();
 
-  void on_request(const Packet& packet);
-  // READ responses that are owed; at most `budget` packets. Fewer: no more are owed.
+  void on_request(const Packet& packet);                           // RC
+  void on_unreliable(const Packet& packet);                        // UC
+  void on_datagram(const Packet& packet, const Arrival& arrival);  // UD; the Q_Key was right
+  // READ responses and answers to atomics that are owed; at most `budget` packets. Fewer: no more
+  // are owed.
   uint32_t run(TxBatch& batch, uint32_t budget);
   // The acknowledgement or NAK that is owed; never before the READ responses that precede it.
   bool owes_reply() const { return reply_ != Reply::None && active_reads_ == 0; }
@@ -45,8 +51,8 @@ class Responder {
   // The message that is being received.
   enum class Message : uint8_t { None, Send, Write };
 
-  // A READ that was accepted: kept after it was answered, until its place is needed, so that it can
-  // be answered again.
+  // A READ or atomic that was accepted: kept after it was answered, until its place is needed, so
+  // that it can be answered again.
   struct Read {
     uint64_t first = 0, last = 0;  // sequences of the request's answer
     uint64_t address = 0;
@@ -56,22 +62,30 @@ class Responder {
     uint32_t answer_length = 0;   // this answer: `answer_length` bytes at `answer_address`,
     uint64_t answer_address = 0;  // in packets [answer_first, answer_end)
     uint64_t answer_first = 0, answer_end = 0;
-    uint64_t next = 0;  // the packet to send next
+    uint64_t next = 0;      // the packet to send next
+    uint64_t original = 0;  // atomic: what stood there before
     bool answering = false;
     bool repeated = false;
     bool valid = false;
+    bool atomic = false;
   };
 
   void on_duplicate(const Packet& packet, uint64_t sequence);
   void on_repeated_read(const Packet& packet, uint64_t sequence);
+  void on_repeated_atomic(uint64_t sequence);
   void on_send(const Packet& packet);
   void on_write(const Packet& packet);
   void on_read(const Packet& packet);
+  void on_atomic(const Packet& packet);
+  Read* next_place();
+  void take_place(Read& read, uint32_t packets);
+  void drop();
   bool right_order(const OpcodeRow& row) const;
   bool right_payload(const Packet& packet) const;
   bool take_receive();
   bool scatter(const uint8_t* from, uint32_t bytes);
-  void complete_receive(Status status, const OpcodeRow* row, uint32_t imm_or_rkey);
+  void complete_receive(Status status, const OpcodeRow* row, uint32_t imm_or_rkey,
+                        uint32_t source_qp = 0);
   void accept(const Packet& packet);
   void owe(Reply reply, uint8_t syndrome, uint64_t sequence);
   void not_ready();
@@ -79,6 +93,7 @@ class Responder {
   uint64_t first_owed() const;
   void answer(Read& read, uint64_t first, uint64_t address, uint32_t length, bool repeated);
   bool emit_response(Read& read, TxBatch& batch);
+  void emit_atomic(Read& read, TxBatch& batch);
 
   QueuePair& qp_;
   ReceiveRing queue_;  // not used with a shared receive queue

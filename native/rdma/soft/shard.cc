@@ -33,8 +33,9 @@ uint32_t window_of_buffer(uint32_t granted, uint32_t path_mtu) {
   return std::max<uint32_t>(usable, 16 * path_mtu);
 }
 
-TransportConfig config_of(uint32_t window) {
+TransportConfig config_of(uint32_t window, uint32_t path_mtu) {
   TransportConfig config;
+  config.port_mtu = path_mtu;
   config.receive_window_bytes = window;
   // The peer's buffer is not known; one like ours is the best guess, and losses correct it.
   config.send_window_bytes = std::min(config.send_window_bytes, window);
@@ -82,9 +83,10 @@ Result<std::unique_ptr<Shard>> Shard::open(const ShardOptions& options,
   shard->link_ = std::move(*opened);
   shard->receive_window_bytes_ =
       window_of_buffer(shard->link_->receive_buffer_bytes(), options.path_mtu);
-  shard->transport_ = std::make_unique<Transport>(
-      options.index, *shard->link_, *shard->keys_, config_of(shard->receive_window_bytes_),
-      random64(), static_cast<TransportEvents&>(*shard));
+  shard->transport_ =
+      std::make_unique<Transport>(options.index, *shard->link_, *shard->keys_,
+                                  config_of(shard->receive_window_bytes_, options.path_mtu),
+                                  random64(), static_cast<TransportEvents&>(*shard));
   return shard;
 }
 

@@ -154,12 +154,10 @@ void Transport::receive(const Arrival& arrival, TimeNs now, uint16_t expected_id
   QueuePair* const qp = number == kQpnGsi ? nullptr : find(number);
   if (number != kQpnGsi) {
     if (qp == nullptr || qp->flow_ == nullptr) {
-      (qp == nullptr ? counters_.unknown_qp : counters_.wrong_state)++;
-      return;
-    }
-    // The peer's port means nothing; its address must be the queue pair's.
-    if (!same_address(*arrival.source, qp->flow_->remote) ||
-        !same_address(*arrival.destination, qp->flow_->local)) {
+      if (!hears_anyone(qp)) return;
+    } else if (!same_address(*arrival.source, qp->flow_->remote) ||
+               !same_address(*arrival.destination, qp->flow_->local)) {
+      // The peer's port means nothing; its address must be the queue pair's.
       counters_.wrong_address++;
       return;
     }
@@ -174,17 +172,27 @@ void Transport::receive(const Arrival& arrival, TimeNs now, uint16_t expected_id
     counters_.congestion_ignored++;
   } else if (qp == nullptr) {
     receive_ud(packet, arrival, now);
-  } else if (!packet.row->has(kReliable)) {
+  } else if (!packet.row->has(qp->service_)) {
     counters_.wrong_service++;
+  } else if (qp->type_ == QpType::Ud) {
+    deliver_datagram(*qp, packet, arrival);
   } else {
     deliver(*qp, packet, now);
   }
 }
 
+// A queue pair without a peer: right for datagrams, else it is none or not ready.
+bool Transport::hears_anyone(const QueuePair* qp) {
+  if (qp != nullptr && qp->type_ == QpType::Ud) return true;
+  (qp == nullptr ? counters_.unknown_qp : counters_.wrong_state)++;
+  return false;
+}
+
 void Transport::deliver(QueuePair& qp, const Packet& packet, TimeNs now) {
   const State state = qp.state_;
   const bool sends = state == State::Rts || state == State::Sqd;
-  if (packet.row->has(kRequest) ? !sends && state != State::Rtr : !sends) {
+  const bool receives = sends || state == State::Rtr || state == State::Sqe;
+  if (packet.row->has(kRequest) ? !receives : !sends) {
     counters_.wrong_state++;
     return;
   }
@@ -197,10 +205,23 @@ void Transport::deliver(QueuePair& qp, const Packet& packet, TimeNs now) {
       qp.established_ = qp.tell_established_ = true;
       tell(qp);
     }
-    qp.responder_.on_request(packet);
+    if (qp.reliable())
+      qp.responder_.on_request(packet);
+    else
+      qp.responder_.on_unreliable(packet);
   } else {
-    counters_.unexpected_response++;  // answers to atomics, which we never send
+    qp.requester_.on_atomic_acknowledge(packet, now);
   }
+}
+
+void Transport::deliver_datagram(QueuePair& qp, const Packet& packet, const Arrival& arrival) {
+  const State state = qp.state_;
+  if (state == State::Reset || state == State::Init || state == State::Err)
+    counters_.wrong_state++;
+  else if (packet.deth.qkey != qp.qkey_)
+    counters_.bad_qkey++;
+  else
+    qp.responder_.on_datagram(packet, arrival);
 }
 
 void Transport::receive_ud(const Packet& packet, const Arrival& arrival, TimeNs now) {

@@ -1,4 +1,4 @@
-// The RC transport of one reactor and one device: dispatches arriving packets to queue pairs, lets
+// The transport of one reactor and one device: dispatches arriving packets to queue pairs, lets
 // queue pairs with work run, keeps their deadlines. Pure: no sockets, no clock, no threads. Packets
 // leave through the Link by way of a TxBatch; time comes with every call. Everything on one thread.
 //
@@ -37,7 +37,8 @@ struct TransportConfig {
   uint32_t burst_packets = 64;               // of one queue pair before the next has its turn
   uint32_t transmit_packets = 512;           // of one transmit() call
   uint32_t max_inline = 64;
-  uint8_t max_reads = 16;          // inbound and outbound READs per queue pair, at most
+  uint32_t port_mtu = 4096;        // bytes of a datagram, at most
+  uint8_t max_reads = 16;          // inbound and outbound READs and atomics per queue pair, at most
   bool unlimited_retries = false;  // sequence errors and timeouts never end a queue pair
 };
 
@@ -76,6 +77,8 @@ struct TransportCounters {
   // responder
   uint64_t acks_sent, naks_sent, rnr_sent, sequence_errors, duplicates, read_replays,
       duplicates_dropped, remote_errors;
+  uint64_t atomics, atomic_replays;
+  uint64_t unreliable_dropped;  // UC and UD packets out of order, or without a receive or a right
   uint64_t cq_overflows, qp_errors;
 };
 
@@ -138,7 +141,9 @@ class Transport {
   void place(const Slot& slot);
   void remove(QueuePair& qp);
   void forget(QueuePair& qp);  // its timers, its turn, its events
+  bool hears_anyone(const QueuePair* qp);
   void deliver(QueuePair& qp, const Packet& packet, TimeNs now);
+  void deliver_datagram(QueuePair& qp, const Packet& packet, const Arrival& arrival);
   void receive_ud(const Packet& packet, const Arrival& arrival, TimeNs now);
   void expire(TimeNs now);
   void deliver_events();

@@ -11,6 +11,16 @@
 
 namespace nvmeof::rdma::soft {
 
+// The work requests that an answer of their own completes.
+inline bool is_atomic(Opcode opcode) {
+  return opcode == Opcode::AtomicFetchAdd || opcode == Opcode::AtomicCompareSwap;
+}
+inline bool is_answered(Opcode opcode) {
+  return opcode == Opcode::RdmaRead || is_atomic(opcode);
+}
+
+inline constexpr uint32_t kAtomicBytes = 8;
+
 // A posted send. `first` and `last` are the sequences of its packets (of a READ: of its responses),
 // set when its turn comes; a local operation has none, and then last is first - 1.
 struct SendEntry {
@@ -19,8 +29,14 @@ struct SendEntry {
   uint64_t last;
   uint64_t remote_address;  // bind: the window's address
   uint64_t length;          // of the message; bind: of the window
-  MemoryWindow* window;     // bind only
-  MemoryRegion* region;
+  union {
+    struct {
+      MemoryWindow* window;
+      MemoryRegion* region;
+    } bind;
+    AtomicWork atomic;
+    DatagramWork datagram;
+  };
   uint32_t rkey;
   uint32_t imm_or_rkey;
   Opcode opcode;

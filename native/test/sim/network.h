@@ -110,7 +110,8 @@ class Node final : public soft::TransportEvents, public soft::Link {
         pd(std::move(keys->allocate_pd().value())),
         memory(memory_bytes),
         region(std::move(pd->register_memory(memory.data(), memory.size(),
-                                             kLocalWrite | kRemoteWrite | kRemoteRead | kWindowBind)
+                                             kLocalWrite | kRemoteWrite | kRemoteRead |
+                                                 kRemoteAtomic | kWindowBind)
                              .value())),
         cq(cq_depth) {
     network.attach(this);
@@ -135,7 +136,8 @@ class Node final : public soft::TransportEvents, public soft::Link {
   Sge sge(uint64_t offset, uint32_t length) const { return {at(offset), length, region->lkey()}; }
 
   std::unique_ptr<soft::QueuePair> make_qp(uint32_t depth = 128, uint32_t max_sge = 4,
-                                           SharedReceiveQueue* srq = nullptr) {
+                                           SharedReceiveQueue* srq = nullptr,
+                                           QpType type = QpType::Rc) {
     QueuePairOptions options;
     options.pd = pd.get();
     options.send_cq = options.receive_cq = &cq;
@@ -143,6 +145,7 @@ class Node final : public soft::TransportEvents, public soft::Link {
     options.max_send_wr = options.max_receive_wr = depth;
     options.max_send_sge = options.max_receive_sge = max_sge;
     options.context = this;
+    options.type = type;
     return std::move(transport.create_qp(options).value());
   }
   std::vector<WorkCompletion> poll() {
@@ -176,7 +179,8 @@ struct ConnectOptions {
   uint8_t reads = 8;
   uint8_t timeout = 8;  // 1 ms
   uint8_t retry_count = 7, rnr_retry = 7;
-  uint8_t access = kLocalWrite | kRemoteWrite | kRemoteRead;
+  uint8_t access = kLocalWrite | kRemoteWrite | kRemoteRead | kRemoteAtomic;
+  uint32_t qkey = 0x11111111;
 };
 
 // INIT, RTR and RTS with what the peer says.
@@ -196,16 +200,8 @@ inline Result<void> bring_up(Node& node, soft::QueuePair& qp, const sockaddr_sto
   attributes.timeout = options.timeout;
   attributes.retry_count = options.retry_count;
   attributes.rnr_retry = options.rnr_retry;
-  const std::pair<State, uint32_t> moves[] = {{State::Init, soft::kInitAttributes},
-                                              {State::Rtr, soft::kRtrAttributes},
-                                              {State::Rts, soft::kRtsAttributes}};
-  for (const auto& [state, mask] : moves) {
-    attributes.state = state;
-    attributes.mask = mask;
-    Result<void> moved = qp.modify(attributes);
-    if (!moved) return moved;
-  }
-  return {};
+  attributes.qkey = options.qkey;
+  return qp.bring_up(attributes);
 }
 
 inline bool connect(Node& a, soft::QueuePair& qa, Node& b, soft::QueuePair& qb,

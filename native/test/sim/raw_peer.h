@@ -23,14 +23,15 @@ class RawPeer {
   }
 
   // A fresh queue pair in RTS in place of the old one.
-  void renew(const ConnectOptions& options, SharedReceiveQueue* srq = nullptr) {
+  void renew(const ConnectOptions& options, SharedReceiveQueue* srq = nullptr,
+             QpType type = QpType::Rc) {
     qp.reset();
     node.poll();
     node.flows.clear();
     node.errors.clear();
     node.established.clear();
     out.clear();
-    qp = node.make_qp(64, 4, srq);
+    qp = node.make_qp(64, 4, srq, type);
     ready = static_cast<bool>(bring_up(node, *qp, address("10.0.0.2"), kQpn, 100, kPsn, options));
   }
 
@@ -76,6 +77,18 @@ class RawPeer {
   soft::Packet read(uint32_t psn, uint64_t offset, uint32_t length) {
     soft::Packet p = packet(soft::PacketOpcode::ReadRequest, psn, {});
     p.reth = {node.at(offset), node.region->rkey(), length};
+    return p;
+  }
+  soft::Packet atomic(uint32_t psn, soft::PacketOpcode opcode, uint64_t offset,
+                      uint64_t swap_or_add, uint64_t compare = 0) {
+    soft::Packet p = packet(opcode, psn, {});
+    p.atomic = {node.at(offset), swap_or_add, compare, node.region->rkey()};
+    return p;
+  }
+  soft::Packet atomic_ack(uint32_t psn, uint64_t original) {
+    soft::Packet p = packet(soft::PacketOpcode::AtomicAcknowledge, psn, {});
+    p.aeth.syndrome = soft::kSyndromeAck;
+    p.atomic_original = original;
     return p;
   }
   soft::Packet ack(uint32_t psn, uint8_t syndrome = soft::kSyndromeAck) {

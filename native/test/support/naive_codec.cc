@@ -30,18 +30,30 @@ bool extension_fields(unsigned opcode, std::vector<Field>& fields) {
     case 0x07:
     case 0x08:
     case 0x0e:
+    case 0x20:
+    case 0x21:
+    case 0x22:
+    case 0x24:
+    case 0x27:
+    case 0x28:
       break;
     case 0x03:
     case 0x05:
     case 0x09:
+    case 0x23:
+    case 0x25:
+    case 0x29:
       parts = {&imm};
       break;
     case 0x06:
     case 0x0a:
     case 0x0c:
+    case 0x26:
+    case 0x2a:
       parts = {&reth};
       break;
     case 0x0b:
+    case 0x2b:
       parts = {&reth, &imm};
       break;
     case 0x0d:
