@@ -23,13 +23,14 @@ void add(Counters& all, const std::vector<rdma::CounterValue>& some, const char*
 
 // Gauges of the provider that must return to where they were when everything is closed.
 constexpr std::pair<const char*, const char*> kLive[] = {
-    {"soft.queue_pairs", "live.queuePairs"},
-    {"soft.connections", "live.cmConnections"},
-    {"soft.memory.protection_domains", "live.protectionDomains"},
-    {"soft.memory.regions", "live.memoryRegions"},
-    {"soft.memory.windows", "live.windows"},
-    {"soft.memory.bound_windows", "live.boundWindows"},
+    {"queue_pairs", "live.queuePairs"},
+    {"connections", "live.cmConnections"},
+    {"memory.protection_domains", "live.protectionDomains"},
+    {"memory.regions", "live.memoryRegions"},
+    {"memory.windows", "live.windows"},
+    {"memory.bound_windows", "live.boundWindows"},
 };
+constexpr const char* kProviders[] = {"soft.", "verbs."};
 
 void add_devices(Counters& all, Instance& instance) {
   for (const auto& [id, device] : instance.devices.all()) {
@@ -80,8 +81,11 @@ Napi::Value counters(const Arguments& arguments) {
     add_reactors(all, *instance.runtime);
   }
   for (const auto& [name, live] : kLive) {
-    const auto found = all.find(name);
-    all[live] = found == all.end() ? 0 : found->second;
+    double& total = all[live];
+    for (const char* provider : kProviders) {
+      const auto found = all.find(std::string(provider) + name);
+      if (found != all.end()) total += found->second;
+    }
   }
   Napi::Object result = Napi::Object::New(env);
   for (const auto& [name, value] : all) result.Set(name, Napi::Number::New(env, value));

@@ -21,6 +21,9 @@ namespace {
 // them, and for I/O that hangs.
 constexpr reactor::TimeNs kCloseWait = 1'000'000'000;
 
+// By rdma::Fabric.
+constexpr const char* kFabrics[] = {"rocev2", "infiniband", "iwarp"};
+
 rdma::DeviceOptions unpack(const Arguments& arguments) {
   static constexpr const char* providers[] = {"auto", "soft", "verbs"};
   const Argument options = arguments.at(0, "options");
@@ -38,7 +41,7 @@ rdma::DeviceOptions unpack(const Arguments& arguments) {
   unpacked.pcap_path = options["pcapPath"].text_or("");
   unpacked.full_icrc =
       !options["icrc"].absent() && options["icrc"].word({"recovered", "full"}) == 1;
-  unpacked.local_ack_timeout = options["localAckTimeout"].u32_or(unpacked.local_ack_timeout, 1, 31);
+  unpacked.local_ack_timeout = options["localAckTimeout"].u32_or(unpacked.local_ack_timeout, 0, 31);
   unpacked.connect_timeout_ms =
       options["connectTimeoutMs"].u32_or(unpacked.connect_timeout_ms, 1, 3'600'000);
   return unpacked;
@@ -111,6 +114,8 @@ Napi::Value device_info(const Arguments& arguments) {
   const bool soft = is_soft(device);
   Napi::Object info = Napi::Object::New(env);
   info.Set("provider", soft ? "soft" : "verbs");
+  info.Set("rdmaDevice", device.device->name());
+  info.Set("fabric", kFabrics[static_cast<size_t>(capabilities.fabric)]);
   info.Set("address", format_address(device.device->address()));
   info.Set("pathMtu", Napi::Number::New(env, capabilities.path_mtu));
   info.Set("receiveBufferBytes",

@@ -61,7 +61,6 @@ void Command::reset() {
   error = 0;
   from = nullptr;
   parked.reset();
-  sink.reset();
   result = 0;
   status = status::kSuccess;
   parameter = kNoParameter;

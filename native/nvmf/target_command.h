@@ -87,7 +87,6 @@ struct Command {
   uint32_t buffer_bytes = 0;          // asked for
   uint8_t* payload = nullptr;         // the host's data, in `buffer` or in the receive buffer
   std::unique_ptr<uint8_t[]> parked;  // the control plane's data while no buffer is free
-  std::unique_ptr<rdma::MemoryRegion> sink;  // iWARP only: key of the READ's sink
 
   // The answer.
   uint64_t result = 0;

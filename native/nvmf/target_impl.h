@@ -145,8 +145,7 @@ class TargetEngineImpl final : public TargetEngine {
   unsigned gather_fetches(TargetQueue* queue, unsigned at);
   void fill_response(TargetQueue* queue, Command* command, rdma::SendWorkRequest* request,
                      rdma::Sge* sge);
-  bool fill_fetch(TargetQueue* queue, Command* command, rdma::SendWorkRequest* request,
-                  rdma::Sge* sge);
+  void fill_fetch(Command* command, rdma::SendWorkRequest* request, rdma::Sge* sge);
   void mark_dirty(TargetQueue* queue);
 
   // target_control.cc

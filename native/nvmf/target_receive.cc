@@ -144,7 +144,6 @@ void TargetEngineImpl::on_sent(const rdma::WorkCompletion& wc) {
   } else if (work == Work::Read && command->state == CommandState::Fetching && command->posted) {
     queue->credits += command->credits;
     command->credits = 0;
-    command->sink.reset();
     if (!queue->ready.empty() || !queue->fetch.empty()) mark_dirty(queue);
     if (wc.status == rdma::Status::Success && queue->answers())
       fetched(command);

@@ -122,7 +122,7 @@ unsigned TargetEngineImpl::gather_fetches(TargetQueue* queue, unsigned at) {
   unsigned count = 0;
   while (count < kFetchBatch && queue->fetch.head && queue->credits > 0) {
     Command* command = queue->fetch.pop_front();
-    if (!fill_fetch(queue, command, &requests_[at + count], &sges_[at + count])) continue;
+    fill_fetch(command, &requests_[at + count], &sges_[at + count]);
     queue->credits--;
     command->credits = 1;
     command->posted = true;
@@ -131,22 +131,9 @@ unsigned TargetEngineImpl::gather_fetches(TargetQueue* queue, unsigned at) {
   return count;
 }
 
-bool TargetEngineImpl::fill_fetch(TargetQueue*, Command* command, rdma::SendWorkRequest* request,
+void TargetEngineImpl::fill_fetch(Command* command, rdma::SendWorkRequest* request,
                                   rdma::Sge* sge) {
-  uint32_t lkey = memory_->lkey();
-  if (device_->capabilities().remote_write_read_sink) {
-    // iWARP names the sink to the peer: a key for exactly these bytes, dead when the READ is done.
-    auto region =
-        pd_->register_memory(command->payload, command->data_length,
-                             static_cast<uint8_t>(rdma::kLocalWrite | rdma::kRemoteWrite));
-    if (!region) {
-      refuse(command, {status::kInternalError, kNoParameter});
-      return false;
-    }
-    command->sink = std::move(*region);
-    lkey = command->sink->lkey();
-  }
-  *sge = {reinterpret_cast<uint64_t>(command->payload), command->data_length, lkey};
+  *sge = {reinterpret_cast<uint64_t>(command->payload), command->data_length, memory_->lkey()};
   *request = {};
   request->wr_id = work_id(Work::Read, command->slot);
   request->opcode = rdma::Opcode::RdmaRead;
@@ -155,7 +142,6 @@ bool TargetEngineImpl::fill_fetch(TargetQueue*, Command* command, rdma::SendWork
   request->sg_list = sge;
   request->remote_address = command->block.address;
   request->rkey = command->block.key;
-  return true;
 }
 
 }  // namespace nvmeof::nvmf

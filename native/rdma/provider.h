@@ -121,7 +121,7 @@ struct SendWorkRequest {
 };
 
 struct ReceiveWorkRequest {
-  uint64_t wr_id;
+  uint64_t wr_id;  // the highest bit is the provider's
   uint8_t num_sge;
   const Sge* sg_list;
 };
@@ -233,16 +233,23 @@ struct PathAttributes {
   uint8_t retry_count = 7, rnr_retry_count = 7;
 };
 
+// What carries the packets. Discovery names it to hosts (TSAS, NVMe over RDMA 5.2).
+enum class Fabric : uint8_t { RoceV2, InfiniBand, Iwarp };
+
 struct Capabilities {
+  Fabric fabric = Fabric::RoceV2;
   uint32_t max_sge = 1, max_read_sge = 1, max_inline = 0;
   uint32_t max_responder_resources = 0,
            max_initiator_depth = 0;  // READs outstanding per queue pair, in and out
+  // Without an SRQ a queue pair takes receives from its creation on, and has them before a peer can
+  // send.
   bool send_with_invalidate = false, memory_windows = false, srq = false;
-  bool atomics = false;                 // Atomic* on Rc, kRemoteAtomic
-  bool unconnected_setup = false;       // connect_path()
-  bool uc = false, ud = false;          // queue pairs of these types; ud: create_address_handle()
-  bool remote_write_read_sink = false;  // iWARP: the sink of a READ needs remote write access
-  uint32_t path_mtu = 1024;             // bytes
+  bool atomics = false;            // Atomic* on Rc, kRemoteAtomic
+  bool unconnected_setup = false;  // connect_path()
+  bool uc = false, ud = false;     // queue pairs of these types; ud: create_address_handle()
+  // A SEND that finds no receive is tried again. False on iWARP: it ends the connection.
+  bool receiver_not_ready = true;
+  uint32_t path_mtu = 1024;  // bytes
   // Bytes that may be on their way to one reactor of this device without overflowing its socket
   // buffer: data of reads that an initiator has outstanding, READ responses. 0: the hardware has no
   // such limit.
@@ -318,7 +325,7 @@ struct DeviceOptions {
   uint32_t socket_buffer_bytes = 4 << 20;  // asked for; what was granted is in counters
   std::string pcap_path;                   // empty: no capture
   bool full_icrc = false;                  // soft: check IPv4 with its header (CAP_NET_RAW)
-  uint32_t local_ack_timeout = 14;         // 4.096 us * 2^n
+  uint32_t local_ack_timeout = 0;          // 4.096 us * 2^n; 0: the provider's choice
   uint32_t connect_timeout_ms = 5000;      // of the whole CM exchange on the active side
 };
 
@@ -337,6 +344,7 @@ class Device {
   virtual ~Device() = default;  // closes; every object made from it is gone before
   virtual const Capabilities& capabilities() const = 0;
   virtual sockaddr_storage address() const = 0;
+  virtual std::string name() const { return {}; }  // of the RDMA device; empty: there is none
 
   virtual Result<std::unique_ptr<ProtectionDomain>> allocate_pd() = 0;  // any thread
   // On the reactor's thread that will own them (must be one of those given to open).

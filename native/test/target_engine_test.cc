@@ -252,22 +252,6 @@ TEST(a_device_that_cannot_invalidate_answers_plainly) {
   CHECK_EQ(answer.invalidated, 0u);
 }
 
-TEST(the_sink_of_a_read_gets_its_own_key_where_the_device_shows_it) {
-  rdma::Capabilities c = LoopbackFabric::full_capabilities();
-  c.remote_write_read_sink = true;
-  Bound b(16, TargetRig::small_limits(), c);
-  const size_t keys = b.rig.fabric.live_keys();
-  std::fill_n(b.host.memory.begin(), 4096, uint8_t{0x3C});
-  b.rig.fabric.hold(b.host.target_qp(), true);
-  b.host.send(write_of(b.host, 1));
-  b.rig.settle();
-  CHECK_EQ(b.rig.fabric.live_keys(), keys + 2);  // local and remote, while the READ is out
-  b.rig.fabric.hold(b.host.target_qp(), false);
-  b.rig.settle();
-  CHECK_EQ(b.rig.fabric.live_keys(), keys);
-  CHECK_EQ(b.backing.bytes[4095], 0x3C);
-}
-
 TEST(responses_wait_for_send_credits) {
   // 256 send queue entries, 255 reads of two work requests each, and a peer that is silent.
   TargetLimits limits = TargetRig::small_limits();

@@ -41,7 +41,7 @@ clang_runtime() {
 }
 
 install_packages() {
-  local wanted=(build-essential python3 pkg-config liburing-dev libisal-dev e2fsprogs)
+  local wanted=(build-essential python3 pkg-config liburing-dev libisal-dev libibverbs-dev librdmacm-dev e2fsprogs)
   [ "$1" = --test ] && wanted+=(clang clang-format llvm iproute2)
   command -v dpkg-query >/dev/null ||
     stop "this is no Debian. Install the equivalents of: ${wanted[*]} — then run npm ci && npm run build"

@@ -14,7 +14,8 @@ namespace nvmeof::rdma::soft {
 
 namespace {
 
-constexpr uint8_t kReadsMax = 16;  // of a queue pair, in each direction
+constexpr uint8_t kAckTimeoutDefault = 14;  // 67 ms
+constexpr uint8_t kReadsMax = 16;           // of a queue pair, in each direction
 constexpr uint32_t kSgeMax = 16;
 constexpr uint32_t kCqDepthMax = 1u << 22;
 constexpr uint32_t kSrqDepthMax = 1u << 20;
@@ -54,7 +55,9 @@ cm::AgentOptions agent_options(const DeviceOptions& options, const sockaddr_stor
   cm::AgentOptions out;
   out.address = address;
   out.path_mtu = path_mtu;
-  out.local_ack_timeout = static_cast<uint8_t>(options.local_ack_timeout);
+  out.local_ack_timeout = options.local_ack_timeout != 0
+                              ? static_cast<uint8_t>(options.local_ack_timeout)
+                              : kAckTimeoutDefault;
   out.max_responder_resources = out.max_initiator_depth = kReadsMax;
   out.connect_timeout = TimeNs{options.connect_timeout_ms} * 1'000'000;
   return out;
@@ -71,7 +74,7 @@ Result<void> check(const DeviceOptions& options, const sockaddr_storage& address
                              " cannot be opened: the checksum of RoCEv2 covers the address, so one "
                              "address of this machine must be named."};
   if (options.local_ack_timeout > 31)
-    return Error{EINVAL, "The local ACK timeout is an exponent of 0 to 31."};
+    return Error{EINVAL, "The local ACK timeout is an exponent of 1 to 31."};
   if (options.path_mtu != 0 && mtu_bytes(mtu_code(options.path_mtu)) != options.path_mtu)
     return Error{EINVAL, "The path MTU is 256, 512, 1024, 2048 or 4096 bytes, not " +
                              std::to_string(options.path_mtu) + "."};

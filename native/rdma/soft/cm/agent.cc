@@ -39,11 +39,6 @@ bool may_move(ConnectionState from, ConnectionState to) {
   return (kMoves[static_cast<uint8_t>(from)] & bit(to)) != 0;
 }
 
-ConnectionId new_connection_id() {
-  static std::atomic<ConnectionId> next{1};
-  return next.fetch_add(1, std::memory_order_relaxed);
-}
-
 // ---- Tables
 
 Agent::Impl::Impl(const AgentOptions& given, Actions& its_actions, Events& its_events,

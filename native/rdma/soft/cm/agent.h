@@ -16,14 +16,14 @@
 #include <span>
 #include <string>
 
+#include "rdma/connection_id.h"
 #include "rdma/provider.h"
 #include "rdma/soft/cm/mad.h"
 #include "rdma/soft/link.h"
 
 namespace nvmeof::rdma::soft::cm {
 
-// For connect(): a number that no connection of this process had before. Any thread.
-ConnectionId new_connection_id();
+using rdma::new_connection_id;
 
 // What a queue pair needs to go RESET -> INIT -> RTR -> RTS.
 struct QueuePairPath {
