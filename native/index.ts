@@ -47,7 +47,7 @@ export interface DeviceOptions {
   readonly pcapPath?: string;
   /** Of IPv4 on soft. 'full' sees IP headers through a raw socket and needs CAP_NET_RAW; default 'recovered'. */
   readonly icrc?: IcrcCheck;
-  /** 4.096 µs × 2^n; default 14. */
+  /** 4.096 µs × 2^n; 0, the default, is the provider's choice: 14 on soft, the kernel's on verbs. */
   readonly localAckTimeout?: number;
   readonly connectTimeoutMs?: number;
   /** Largest in-capsule data any listener on this device offers; receive buffers are sized for it. Default 4096. */
@@ -56,6 +56,9 @@ export interface DeviceOptions {
 
 export interface DeviceInfo {
   readonly provider: 'soft' | 'verbs';
+  /** Such as mlx5_0; empty: the soft provider needs none. */
+  readonly rdmaDevice: string;
+  readonly fabric: 'rocev2' | 'infiniband' | 'iwarp';
   readonly address: string;
   readonly pathMtu: number;
   readonly receiveBufferBytes: number;

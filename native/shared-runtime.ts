@@ -5,7 +5,7 @@
  * Runs on the JavaScript thread.
  */
 import { resolve } from 'node:path';
-import { NvmeofError } from './common/errors.ts';
+import { NvmeofError, messageOf } from './common/errors.ts';
 import { loadDoor } from './index.ts';
 import type { DeviceId, DeviceInfo, DeviceOptions, Door, ReactorIndex } from './index.ts';
 import { Runtime } from './runtime.ts';
@@ -46,13 +46,13 @@ export class DeviceInUseError extends NvmeofError {
   }
 }
 
-/** The provider that was asked for is not part of this build. */
+/** The provider that was asked for cannot be had on this machine: no RDMA device owns the address, or libraries are missing. */
 export class ProviderUnavailableError extends NvmeofError {
   override readonly name = 'ProviderUnavailableError';
   constructor(provider: string, cause: unknown) {
     super(
       'PROVIDER_UNAVAILABLE',
-      `this build has no ${provider} provider; use "soft" (RoCEv2 over UDP, with any network card) or "auto"`,
+      `the ${provider} provider cannot be used: ${messageOf(cause)} The provider "soft" (RoCEv2 over UDP) needs no RDMA device, "auto" chooses.`,
       { object: provider, cause },
     );
   }
@@ -158,15 +158,20 @@ export class SharedRuntime {
   }
 }
 
-/** One number with two names on Linux; which one is given is up to the C library. */
-const UNSUPPORTED: ReadonlySet<unknown> = new Set(['ENOTSUP', 'EOPNOTSUPP']);
+/** No libraries (one number with two names on Linux), no device for the address, or none with a GID that fits. */
+const UNAVAILABLE: ReadonlySet<unknown> = new Set([
+  'ENOTSUP',
+  'EOPNOTSUPP',
+  'ENODEV',
+  'EADDRNOTAVAIL',
+]);
 
 function openByDoor(door: Door, options: DeviceOptions): DeviceId {
   try {
     return door.openDevice(options);
   } catch (error) {
     const code = (error as { readonly code?: unknown } | null)?.code;
-    if (UNSUPPORTED.has(code) && options.provider === 'verbs') {
+    if (UNAVAILABLE.has(code) && options.provider === 'verbs') {
       throw new ProviderUnavailableError(options.provider, error);
     }
     throw error;

@@ -2,6 +2,7 @@
  * The discovery subsystem: the log page that lists what a host may connect to, and its generation counter (NVMe Base 2.1 section
  * 5.1.12.3.1). A port on a wildcard address is listed with the address the host reached.
  */
+import type { DeviceInfo } from '../native/index.ts';
 import { formatAddress, isWildcard, parseAddress } from '../native/common/address.ts';
 import type { Address } from '../native/common/address.ts';
 import { ADMIN_QUEUE_ENTRIES_MIN, CNTLID_DYNAMIC, DISCOVERY_NQN } from '../native/wire/fabrics.ts';
@@ -23,7 +24,14 @@ import type { Subsystem } from './subsystem.ts';
 export interface ListedPort {
   readonly id: number;
   readonly config: PortConfig;
+  readonly device: DeviceInfo;
 }
+
+const PROVIDER_TYPES: Readonly<Record<DeviceInfo['fabric'], number>> = {
+  rocev2: RdmaProvider.rocev2,
+  infiniband: RdmaProvider.infiniband,
+  iwarp: RdmaProvider.iwarp,
+};
 
 /** What the discovery log is made from. */
 export interface DiscoverySource {
@@ -54,7 +62,7 @@ function entry(port: ListedPort, reached: Address, nqn: string, subtype: number)
     // A zone means something on one machine only.
     traddr: formatAddress({ ...address, zone: undefined }),
     tsasRdmaQptype: RdmaQpType.connected,
-    tsasRdmaPrtype: RdmaProvider.rocev2,
+    tsasRdmaPrtype: PROVIDER_TYPES[port.device.fabric],
     tsasRdmaCms: RdmaCms.rdmaCm,
   });
 }

@@ -3,6 +3,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <vector>
 
@@ -32,10 +33,13 @@ class Mapping {
 };
 
 struct Buffer {
-  // Touched by its reactor alone.
-  struct OnReactor {
+  struct Registration {
     nvmf::HostMemory memory{};
     std::unique_ptr<rdma::MemoryRegion> region;
+  };
+  // Touched by its reactor alone.
+  struct OnReactor {
+    std::map<uint32_t, Registration> registrations;  // by queue; all at 0 with memory windows
     uint32_t in_flight = 0;
     bool releasing = false;  // tell the JavaScript thread when nothing is in flight
   };

@@ -12,13 +12,6 @@ std::span<const uint8_t> bytes_of(const std::string& text) {
   return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
 }
 
-uint8_t region_access(const rdma::Device& device) {
-  // With memory windows each command gets a key of its own; without them the region's key is shown.
-  return device.capabilities().memory_windows
-             ? rdma::kLocalWrite | rdma::kWindowBind
-             : rdma::kLocalWrite | rdma::kRemoteWrite | rdma::kRemoteRead;
-}
-
 rdma::ConnectFailure failure_of(int code) {
   switch (code) {
     case EADDRINUSE:
@@ -161,20 +154,34 @@ void DeviceOnReactor::begin_close() {
 
 // ---- Commands of JavaScript
 
-Result<nvmf::HostMemory*> DeviceOnReactor::registered(Buffer* buffer) {
-  Buffer::OnReactor& here = buffer->on[reactor_->index()];
-  if (here.region) return &here.memory;
+Result<nvmf::HostMemory*> DeviceOnReactor::registered(Buffer* buffer, uint32_t queue) {
+  auto& registrations = buffer->on[reactor_->index()].registrations;
+  const uint32_t owner = device_->capabilities().memory_windows ? 0 : queue;
+  if (const auto found = registrations.find(owner); found != registrations.end())
+    return &found->second.memory;
   Result<nvmf::HostEngine*> engine = host();
   if (!engine) return engine.error();
+  rdma::ProtectionDomain* const pd = (*engine)->protection_domain(queue);
+  if (pd == nullptr) return Error{ENOTCONN, "the queue is closed"};
   const Mapping& mapping = *buffer->mapping;
-  auto region = (*engine)->protection_domain()->register_memory(mapping.base(), mapping.bytes(),
-                                                                region_access(*device_));
+  auto region = pd->register_memory(mapping.base(), mapping.bytes(), (*engine)->region_access());
   if (!region) return region.error();
-  here.region = std::move(*region);
-  here.memory = {mapping.base(), mapping.bytes(), here.region.get()};
+  Buffer::Registration& made = registrations[owner];
+  made.region = std::move(*region);
+  made.memory = {mapping.base(), mapping.bytes(), made.region.get()};
   buffers_.insert(buffer);
   live_regions_.store(static_cast<uint32_t>(buffers_.size()), std::memory_order_relaxed);
-  return &here.memory;
+  return &made.memory;
+}
+
+// Those that were made for one queue only.
+void DeviceOnReactor::drop_regions_of(uint32_t queue) {
+  if (device_->capabilities().memory_windows) return;
+  std::erase_if(buffers_, [&](Buffer* buffer) {
+    auto& registrations = buffer->on[reactor_->index()].registrations;
+    return registrations.erase(queue) != 0 && registrations.empty();
+  });
+  live_regions_.store(static_cast<uint32_t>(buffers_.size()), std::memory_order_relaxed);
 }
 
 void DeviceOnReactor::submit(SubmittedCommand* command) {
@@ -182,7 +189,7 @@ void DeviceOnReactor::submit(SubmittedCommand* command) {
   commands_.insert(command);
   if (command->buffer) {
     command->buffer->on[reactor_->index()].in_flight++;
-    Result<nvmf::HostMemory*> memory = registered(command->buffer);
+    Result<nvmf::HostMemory*> memory = registered(command->buffer, command->queue);
     if (!memory) {
       complete(command, nvmf::Outcome::Cancelled, no_answer);
       return;
@@ -230,7 +237,7 @@ void DeviceOnReactor::release_buffer(Buffer* buffer) {
 
 void DeviceOnReactor::drop_region(Buffer* buffer) {
   Buffer::OnReactor& here = buffer->on[reactor_->index()];
-  here.region.reset();
+  here.registrations.clear();
   buffers_.erase(buffer);
   live_regions_.store(static_cast<uint32_t>(buffers_.size()), std::memory_order_relaxed);
   if (here.releasing) {
@@ -253,6 +260,7 @@ void DeviceOnReactor::push(nvmf::EventKind kind, uint32_t id, uint32_t tag, uint
     id = listener->second;
   } else if (kind == nvmf::EventKind::QueueClosed || kind == nvmf::EventKind::ConnectFailed) {
     queues_.erase(id);
+    drop_regions_of(id);
     live_queues_.store(static_cast<uint32_t>(queues_.size()), std::memory_order_release);
   }
   ring_->push(kind, id, tag, code, value, first, second);
@@ -266,7 +274,7 @@ void DeviceOnReactor::tear_down() {
   while (!buffers_.empty()) {
     Buffer* const buffer = *buffers_.begin();
     if (buffer->on[reactor_->index()].in_flight != 0) {
-      buffer->on[reactor_->index()].region.reset();
+      buffer->on[reactor_->index()].registrations.clear();
       buffers_.erase(buffer);
     } else {
       drop_region(buffer);

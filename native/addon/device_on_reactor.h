@@ -82,7 +82,8 @@ class DeviceOnReactor final : public nvmf::EventSink {
   static void finished(nvmf::HostCommand* command, nvmf::Outcome outcome, const uint8_t cqe[16]);
 
   void track(uint32_t queue);
-  Result<nvmf::HostMemory*> registered(Buffer* buffer);
+  Result<nvmf::HostMemory*> registered(Buffer* buffer, uint32_t queue);
+  void drop_regions_of(uint32_t queue);
   void drop_region(Buffer* buffer);
   void complete(SubmittedCommand* command, nvmf::Outcome outcome, const uint8_t cqe[16]);
 

@@ -87,6 +87,32 @@ Result<void> set_range(BenchJob::State* state) {
   return {};
 }
 
+// On the queue's reactor: the queue, and with it its protection domain, could go meanwhile.
+Result<void> register_on_reactor(BenchJob::State* state) {
+  rdma::ProtectionDomain* const pd = state->engine->protection_domain(state->queue);
+  if (pd == nullptr)
+    return Error{ENOTCONN, "bench: queue " + std::to_string(state->queue) + " is closed"};
+  auto region = pd->register_memory(state->arena->base(), state->arena->bytes(),
+                                    state->engine->region_access());
+  if (!region) return region.error();
+  state->region = std::move(*region);
+  return {};
+}
+
+Result<void> register_arena(BenchJob::State* state) {
+  if (state->reactor->on_thread()) return register_on_reactor(state);
+  struct Call {
+    BenchJob::State* state;
+    Result<void> result;
+  } call{state, {}};
+  state->reactor->run_and_wait({[](void* context, uint64_t) {
+                                  auto* const self = static_cast<Call*>(context);
+                                  self->result = register_on_reactor(self->state);
+                                },
+                                &call, 0});
+  return call.result;
+}
+
 Result<void> set_buffers(BenchJob::State* state) {
   const BenchOptions& o = state->options;
   const uint64_t least = (o.block_bytes + kPage - 1) / kPage * kPage;
@@ -101,10 +127,7 @@ Result<void> set_buffers(BenchJob::State* state) {
     const uint64_t word = content.next();
     std::memcpy(state->arena->base() + at, &word, 8);
   }
-  auto region = state->engine->protection_domain()->register_memory(
-      state->arena->base(), state->arena->bytes(), state->engine->region_access());
-  if (!region) return region.error();
-  state->region = std::move(*region);
+  if (auto registered = register_arena(state); !registered) return registered;
   state->memory = {state->arena->base(), state->arena->bytes(), state->region.get()};
   return {};
 }

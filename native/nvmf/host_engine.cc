@@ -1,6 +1,6 @@
 // The host engine: finds the queue for each call, completion and connection event, and runs what is
 // due in each loop iteration. What a queue does itself stands in host_queue.cc. On the reactor's
-// thread, except counters() and protection_domain().
+// thread, except counters().
 #include "nvmf/host_engine.h"
 
 #include <algorithm>
@@ -33,6 +33,7 @@ class HostEngineImpl final : public HostEngine {
     shared_.pd = pd_.get();
     shared_.sink = sink;
     shared_.memory_windows = device->capabilities().memory_windows;
+    shared_.remote_invalidate = device->capabilities().send_with_invalidate;
     shared_.receive_window = device->capabilities().receive_window_bytes;
     reactor_->add(this, reactor::Stage::Process);
   }
@@ -62,7 +63,11 @@ class HostEngineImpl final : public HostEngine {
     return shared_.memory_windows ? rdma::kLocalWrite | rdma::kWindowBind
                                   : rdma::kLocalWrite | rdma::kRemoteRead | rdma::kRemoteWrite;
   }
-  rdma::ProtectionDomain* protection_domain() override { return pd_.get(); }
+  rdma::ProtectionDomain* protection_domain(uint32_t queue) override {
+    if (shared_.memory_windows) return pd_.get();
+    HostQueue* found = find(queue);
+    return found != nullptr ? found->protection_domain() : nullptr;
+  }
   uint32_t live_queues() const override { return static_cast<uint32_t>(by_id_.size()); }
   std::vector<rdma::CounterValue> counters() const override;
 

@@ -79,8 +79,10 @@ class HostEngine : public reactor::Poller, public rdma::ConnectionHandler {
   // die alone (no memory windows), it is when the controller answers or the queue closes.
   virtual void cancel(uint32_t queue, uint64_t tag) = 0;
   virtual void close(uint32_t queue) = 0;
-  // The protection domain of the queues' association, for register_memory. Any thread.
-  virtual rdma::ProtectionDomain* protection_domain() = 0;
+  // For register_memory of what a queue's commands name. With memory windows one domain serves all
+  // queues; without them a region's key is shown to the queue's controller, so each queue has its
+  // own, which lives as long as the queue. Null: no such queue.
+  virtual rdma::ProtectionDomain* protection_domain(uint32_t queue) = 0;
   // Access rights for such a region: no remote ones where memory windows give them per command.
   virtual uint8_t region_access() const = 0;  // any thread
 

@@ -77,12 +77,17 @@ Result<void> HostQueue::allocate() {
   }
   memory_ = static_cast<uint8_t*>(memory);
   capsules_ = memory_ + receives;
-  auto region = shared_->pd->register_memory(memory_, memory_bytes_, rdma::kLocalWrite);
+  if (!shared_->memory_windows) {
+    auto pd = shared_->device->allocate_pd();
+    if (!pd) return pd.error();
+    own_pd_ = std::move(*pd);
+  }
+  auto region = protection_domain()->register_memory(memory_, memory_bytes_, rdma::kLocalWrite);
   if (!region) return region.error();
   region_ = std::move(*region);
 
   rdma::QueuePairOptions pair;
-  pair.pd = shared_->pd;
+  pair.pd = protection_domain();
   pair.send_cq = pair.receive_cq = cq_;
   pair.max_send_wr = 3 * slot_count_;  // bind, send and invalidation of each command
   pair.max_receive_wr = depth_;
@@ -115,8 +120,9 @@ Result<void> HostQueue::allocate() {
 }
 
 HostQueue::~HostQueue() {
-  qp_.reset();
+  // A queue pair that is in ERR reaches no memory: what names it goes first, as verbs wants it.
   slots_.clear();
+  qp_.reset();
   region_.reset();
   if (memory_ != nullptr) munmap(memory_, memory_bytes_);
 }

@@ -28,6 +28,7 @@ struct HostShared {
   rdma::ProtectionDomain* pd = nullptr;
   EventSink* sink = nullptr;
   bool memory_windows = false;
+  bool remote_invalidate = false;  // the controller may end a window's key with its answer
 
   // Bytes that reads in flight may bring to this reactor (0: no limit), and the queues that wait
   // for some of them, first come first served.
@@ -104,6 +105,9 @@ class HostQueue {
   rdma::ConnectionId connection() const { return connection_; }
   HostQueueState state() const { return state_; }
   rdma::CompletionQueue* cq() const { return cq_; }
+  rdma::ProtectionDomain* protection_domain() const {
+    return own_pd_ ? own_pd_.get() : shared_->pd;
+  }
   uint32_t depth() const { return depth_; }
   // Of connecting; then of the first key of a command given up, if the answer does not end it.
   reactor::TimeNs deadline = reactor::kNever;
@@ -210,7 +214,8 @@ class HostQueue {
   rdma::ConnectFailed failed_{};
   std::vector<uint8_t> failed_private_data_;
 
-  uint8_t* memory_ = nullptr;  // receives, small capsules, large capsules
+  std::unique_ptr<rdma::ProtectionDomain> own_pd_;  // without memory windows
+  uint8_t* memory_ = nullptr;                       // receives, small capsules, large capsules
   size_t memory_bytes_ = 0;
   uint8_t* capsules_ = nullptr;
   uint32_t small_stride_ = 0;

@@ -161,7 +161,10 @@ void HostQueue::end_all() {
   for (uint16_t index = 0; index < slot_count_; index++) {
     Slot& slot = slots_[index];
     if (!slot.used) continue;
-    if (slot.key != Key::None) key_died(slot);
+    if (slot.key != Key::None) {
+      key_died(slot);
+      slot.window.reset();  // it holds on to the region, which may be deregistered from here on
+    }
     slot.send_pending = false;
     answered(slot);
     HostCommand* command = slot.command;

@@ -265,7 +265,8 @@ size_t HostQueue::expose(Slot& slot, uint16_t index, uint8_t* sgl, rdma::SendWor
   slot.key = Key::Live;
   slot.keyed = true;
   HostShared::add(shared_->counters.windows, 1);
-  put_keyed(sgl, address, command.length, slot.rkey, kSglKeyedInvalidate);
+  put_keyed(sgl, address, command.length, slot.rkey,
+            shared_->remote_invalidate ? kSglKeyedInvalidate : kSglKeyed);
   *out = {};
   out->wr_id = static_cast<uint64_t>(Work::Bind) << kWorkShift | index;
   out->opcode = rdma::Opcode::BindMemoryWindow;

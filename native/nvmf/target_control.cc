@@ -117,7 +117,7 @@ void TargetEngineImpl::refresh_live_counters() {
   TargetCounters::set(counters_.live_commands, live_commands_);
   TargetCounters::set(counters_.live_buffers, data_->pool.live() + control_->pool.live());
   TargetCounters::set(counters_.live_receives,
-                      limits_.shared_receives - posted_receives_ - to_repost_.size());
+                      limits_.shared_receives - posted_receives_ - idle_receives_);
 }
 
 void TargetEngineImpl::tables_changed() {

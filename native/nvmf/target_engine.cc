@@ -53,8 +53,6 @@ TargetEngineImpl::TargetEngineImpl(rdma::Device* device, reactor::Reactor* react
       flusher_(this) {}
 
 Result<void> TargetEngineImpl::set_up() {
-  if (!device_->capabilities().srq)
-    return Error{EOPNOTSUPP, "the RDMA device has no shared receive queues, the target needs one"};
   auto pd = device_->allocate_pd();
   if (!pd) return pd.error();
   pd_ = std::move(*pd);
@@ -64,9 +62,13 @@ Result<void> TargetEngineImpl::set_up() {
   auto cq = device_->create_cq(limits_.shared_receives + kSendBudget);
   if (!cq) return cq.error();
   cq_ = std::move(*cq);
-  auto srq = device_->create_srq(pd_.get(), limits_.shared_receives, 1);
-  if (!srq) return srq.error();
-  srq_ = std::move(*srq);
+  if (device_->capabilities().srq) {
+    auto srq = device_->create_srq(pd_.get(), limits_.shared_receives, 1);
+    if (!srq) return srq.error();
+    srq_ = std::move(*srq);
+  } else {
+    receive_owners_.resize(limits_.shared_receives);
+  }
   data_.reset(new WaitingPool{
       BufferPool(memory_->data_base(), memory_->data_length(), memory_->data_largest()), {}});
   control_.reset(new WaitingPool{
@@ -77,6 +79,7 @@ Result<void> TargetEngineImpl::set_up() {
   to_repost_.reserve(limits_.shared_receives);
   arrivals_.reserve(limits_.shared_receives);
   for (uint32_t i = limits_.shared_receives; i-- > 0;) to_repost_.push_back(i);
+  idle_receives_ = limits_.shared_receives;
   flush_receives();
   if (reactor_) {
     reactor_->add(this, reactor::Stage::Process);
@@ -124,7 +127,7 @@ reactor::TimeNs TargetEngineImpl::next_deadline() const {
 }
 
 bool TargetEngineImpl::arm() {
-  if (!dirty_.empty() || !to_repost_.empty() || tables_.can_settle()) return false;
+  if (!dirty_.empty() || receives_wait() || tables_.can_settle()) return false;
   if (buffers_freed_ && !(data_->waiting.empty() && control_->waiting.empty())) return false;
   for (const TargetQueue* queue : ending_)
     if (queue->state == QueueState::Gone && (queue->qp || queue->live == 0)) return false;
@@ -173,6 +176,8 @@ Result<void> TargetEngineImpl::accept(uint32_t id, rdma::ConnectionId connection
   const uint32_t entries = std::min(2 * options.depth, kSendEntriesMax);
   if (entries > kSendBudget - send_entries_used_)
     return Error{ENOMEM, "this reactor has no send queue entries left for another queue"};
+  if (promises_receives() && options.depth > limits_.shared_receives - promised_receives_)
+    return Error{ENOMEM, "this reactor has no receives left for another queue of this depth"};
 
   size_t index = 0;
   while (index < places_.size() && places_[index].queue) index++;
@@ -193,12 +198,18 @@ Result<void> TargetEngineImpl::accept(uint32_t id, rdma::ConnectionId connection
   qp.send_cq = qp.receive_cq = cq_.get();
   qp.srq = srq_.get();
   qp.max_send_wr = entries;
+  qp.max_receive_wr = srq_ ? 0 : options.depth;
   qp.max_send_sge = 1;
   qp.context = queue->context();
   auto created = device_->create_qp(qp);
   if (!created) return created.error();
   queue->qp = std::move(*created);
   TargetQueue* raw = queue.get();
+  if (!reserve_receives(raw)) {
+    raw->qp.reset();
+    return_receives(raw);
+    return Error{ENOMEM, "the queue pair takes no receives"};
+  }
   by_id_[id] = raw;
   by_connection_[connection] = raw;
   places_[index].queue = std::move(queue);
@@ -208,6 +219,8 @@ Result<void> TargetEngineImpl::accept(uint32_t id, rdma::ConnectionId connection
     by_id_.erase(id);
     by_connection_.erase(connection);
     send_entries_used_ -= entries;
+    raw->qp.reset();
+    return_receives(raw);
     places_[index].queue.reset();
     return error;
   }
@@ -322,6 +335,7 @@ void TargetEngineImpl::finish_queue(TargetQueue* queue) {
   const uint32_t id = queue->id;
   const std::string reason = std::move(queue->reason);
   std::erase(dirty_, queue);
+  return_receives(queue);
   by_id_.erase(id);
   send_entries_used_ -= queue->send_entries;
   places_[queue->index].queue.reset();

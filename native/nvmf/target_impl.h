@@ -1,7 +1,7 @@
 // The target engine's parts in one class, over several files by subject: target_engine.cc (set-up,
-// polling, queues' lives), target_receive.cc (capsules in), target_execute.cc (buffers, fetching,
-// block requests), target_send.cc (work requests out), target_control.cc (namespaces, the control
-// plane's calls, counters). Reactor's thread.
+// polling, queues' lives), target_receive.cc (capsules in), target_receives.cc (their buffers),
+// target_execute.cc (buffers, fetching, block requests), target_send.cc (work requests out),
+// target_control.cc (namespaces, the control plane's calls, counters). Reactor's thread.
 #pragma once
 #include <atomic>
 #include <string>
@@ -119,8 +119,17 @@ class TargetEngineImpl final : public TargetEngine {
   void take_waiting(TargetQueue* queue);
   void launch_arrivals();
   void launch(Command* command);
+  // target_receives.cc
+  bool promises_receives() const { return !srq_ || !device_->capabilities().receiver_not_ready; }
+  bool reserve_receives(TargetQueue* queue);
+  void return_receives(TargetQueue* queue);
   void repost(uint32_t receive);
+  void taken(uint32_t receive);
   void flush_receives();
+  void flush_shared_receives();
+  bool flush_own_receives(TargetQueue* queue);
+  void fill_receive(uint32_t receive, rdma::ReceiveWorkRequest* request, rdma::Sge* sge) const;
+  bool receives_wait() const { return srq_ ? !to_repost_.empty() : !reposting_.empty(); }
 
   // target_execute.cc
   void need_buffer(Command* command, WaitingPool* from, uint32_t bytes);
@@ -165,8 +174,13 @@ class TargetEngineImpl final : public TargetEngine {
   std::unique_ptr<WaitingPool> data_, control_;
 
   std::vector<uint32_t> free_responses_;
+  // With an SRQ: to be posted to it. Without: of no queue.
   std::vector<uint32_t> to_repost_;
   uint32_t posted_receives_ = 0;
+  uint32_t idle_receives_ = 0;                // neither posted nor holding a capsule
+  uint32_t promised_receives_ = 0;            // where a capsule must always find one
+  std::vector<TargetQueue*> receive_owners_;  // without an SRQ: by receive
+  std::vector<TargetQueue*> reposting_;       // without an SRQ: with receives to be posted
   uint32_t send_entries_used_ = 0;
   uint32_t live_commands_ = 0;
   bool buffers_freed_ = false;  // since waiting commands were served last

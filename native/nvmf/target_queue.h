@@ -54,6 +54,11 @@ struct TargetQueue {
   std::vector<WaitingCapsule> waiting;  // capsules that found no slot: a ring of depth entries
   uint32_t waiting_head = 0, waiting_count = 0;
 
+  // Only where the device has no shared receive queues: the receives that are this queue's alone.
+  std::vector<uint32_t> receives;
+  std::vector<uint32_t> reposts;  // of them, to be posted
+  uint32_t posted_receives = 0;   // of them, in the queue pair
+
   CommandList ready;  // answers to be posted
   CommandList fetch;  // READs to be posted
   uint32_t send_entries = 0;

@@ -13,7 +13,7 @@ void TargetEngineImpl::on_completion(const rdma::WorkCompletion& wc) {
 
 void TargetEngineImpl::on_receive(const rdma::WorkCompletion& wc) {
   const uint32_t receive = static_cast<uint32_t>(wc.wr_id);
-  posted_receives_--;
+  taken(receive);
   TargetQueue* queue = queue_of(wc.qp_context);
   if (!queue || !queue->alive()) return repost(receive);
   if (wc.status != rdma::Status::Success) {
@@ -149,28 +149,6 @@ void TargetEngineImpl::on_sent(const rdma::WorkCompletion& wc) {
       fetched(command);
     else
       release(command);
-  }
-}
-
-void TargetEngineImpl::repost(uint32_t receive) {
-  to_repost_.push_back(receive);
-}
-
-void TargetEngineImpl::flush_receives() {
-  constexpr size_t kBatch = 64;
-  while (!to_repost_.empty()) {
-    rdma::ReceiveWorkRequest requests[kBatch];
-    rdma::Sge sges[kBatch];
-    const size_t count = std::min(to_repost_.size(), kBatch);
-    for (size_t i = 0; i < count; i++) {
-      const uint32_t receive = to_repost_[to_repost_.size() - 1 - i];
-      sges[i] = {reinterpret_cast<uint64_t>(memory_->receive(receive)), memory_->receive_bytes(),
-                 memory_->lkey()};
-      requests[i] = {work_id(Work::Receive, receive), 1, &sges[i]};
-    }
-    if (!srq_->post_receive({requests, count})) return;  // tried again with the next round
-    to_repost_.resize(to_repost_.size() - count);
-    posted_receives_ += static_cast<uint32_t>(count);
   }
 }
 

@@ -47,6 +47,8 @@ int TargetEngineImpl::flush_queue(TargetQueue* queue) {
     unsigned count = gather_answers(queue);
     count += gather_fetches(queue, count);
     if (count == 0) break;
+    // Before the answers: the host may send its next command as soon as it has one.
+    if (receives_wait()) flush_receives();
     if (const auto sent = queue->qp->post_send({requests_, count}); !sent) {
       // How many of them went is unknown: their commands end with the queue pair.
       kill(queue, "cannot post work requests: " + sent.error().message);

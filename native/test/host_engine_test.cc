@@ -341,7 +341,7 @@ TEST(without_memory_windows_the_regions_key_serves) {
     h.run();
     const Capsule capsule = h.target.capsules[0];
     CHECK_EQ(capsule.sgl_type, 0x40);
-    CHECK_EQ(capsule.key, h.region->rkey());
+    CHECK_EQ(capsule.key, h.regions[1]->rkey());
     CHECK(h.target.write_host(capsule, std::vector<uint8_t>(512, 9)));
     h.target.respond(capsule);
     h.run();

@@ -253,8 +253,8 @@ TEST(giving_up_a_read_under_load_keeps_the_queue) {
   std::vector<uint8_t> bytes(8u << 20);
   std::unique_ptr<rdma::MemoryRegion> region;
   run_on(a.host_end.reactor.get(), [&] {
-    auto registered = a.host->protection_domain()->register_memory(bytes.data(), bytes.size(),
-                                                                   a.host->region_access());
+    auto registered = a.host->protection_domain(1)->register_memory(bytes.data(), bytes.size(),
+                                                                    a.host->region_access());
     if (registered) region = std::move(*registered);
   });
   REQUIRE(region != nullptr);

@@ -148,6 +148,8 @@ export class FakeDoor implements Door {
     if (!options) throw systemError('ENODEV', `no device ${device}`);
     return {
       provider: 'soft',
+      rdmaDevice: '',
+      fabric: 'rocev2',
       address: options.address,
       pathMtu: options.pathMtu ?? 1024,
       receiveBufferBytes: 212_992,

@@ -37,49 +37,51 @@ Error registration_error(int code, size_t length) {
   return Error{code, what + reason_of(code) + "."};
 }
 
-MemoryRegion::MemoryRegion(const Library& library, ibv_mr* mr, ObjectCounts& counts)
-    : library_(library), mr_(mr), counts_(counts) {
-  counts_.regions.fetch_add(1, std::memory_order_relaxed);
+DomainHandle::DomainHandle(const Library& its_library, ibv_pd* its_pd, ObjectCounts& its_counts)
+    : library(its_library), pd(its_pd), counts(its_counts) {
+  counts.domains.fetch_add(1, std::memory_order_relaxed);
+}
+
+DomainHandle::~DomainHandle() {
+  library.dealloc_pd(pd);
+  counts.domains.fetch_sub(1, std::memory_order_relaxed);
+}
+
+MemoryRegion::MemoryRegion(std::shared_ptr<DomainHandle> domain, ibv_mr* mr)
+    : domain_(std::move(domain)), mr_(mr) {
+  domain_->counts.regions.fetch_add(1, std::memory_order_relaxed);
 }
 
 MemoryRegion::~MemoryRegion() {
-  if (library_.dereg_mr(mr_) != 0)
-    counts_.failed_deregistrations.fetch_add(1, std::memory_order_relaxed);
-  counts_.regions.fetch_sub(1, std::memory_order_relaxed);
+  ObjectCounts& counts = domain_->counts;
+  if (domain_->library.dereg_mr(mr_) != 0)
+    counts.failed_deregistrations.fetch_add(1, std::memory_order_relaxed);
+  counts.regions.fetch_sub(1, std::memory_order_relaxed);
 }
 
-MemoryWindow::MemoryWindow(ibv_mw* mw, ObjectCounts& counts) : mw_(mw), counts_(counts) {
-  counts_.windows.fetch_add(1, std::memory_order_relaxed);
+MemoryWindow::MemoryWindow(std::shared_ptr<DomainHandle> domain, ibv_mw* mw)
+    : domain_(std::move(domain)), mw_(mw) {
+  domain_->counts.windows.fetch_add(1, std::memory_order_relaxed);
 }
 
 MemoryWindow::~MemoryWindow() {
   ibv_dealloc_mw(mw_);
-  counts_.windows.fetch_sub(1, std::memory_order_relaxed);
-}
-
-ProtectionDomain::ProtectionDomain(const Library& library, ibv_pd* pd, ObjectCounts& counts)
-    : library_(library), pd_(pd), counts_(counts) {
-  counts_.domains.fetch_add(1, std::memory_order_relaxed);
-}
-
-ProtectionDomain::~ProtectionDomain() {
-  library_.dealloc_pd(pd_);
-  counts_.domains.fetch_sub(1, std::memory_order_relaxed);
+  domain_->counts.windows.fetch_sub(1, std::memory_order_relaxed);
 }
 
 Result<std::unique_ptr<rdma::MemoryRegion>> ProtectionDomain::register_memory(void* address,
                                                                               size_t length,
                                                                               uint8_t access) {
-  ibv_mr* const mr = library_.reg_mr(pd_, address, length, verbs_access(access));
+  ibv_mr* const mr = domain_->library.reg_mr(pd(), address, length, verbs_access(access));
   if (mr == nullptr) return registration_error(errno, length);
-  return std::unique_ptr<rdma::MemoryRegion>(std::make_unique<MemoryRegion>(library_, mr, counts_));
+  return std::unique_ptr<rdma::MemoryRegion>(std::make_unique<MemoryRegion>(domain_, mr));
 }
 
 Result<std::unique_ptr<rdma::MemoryWindow>> ProtectionDomain::allocate_window() {
-  ibv_mw* const mw = ibv_alloc_mw(pd_, IBV_MW_TYPE_2);
+  ibv_mw* const mw = ibv_alloc_mw(pd(), IBV_MW_TYPE_2);
   if (mw == nullptr)
     return Error{errno, "The device has no further memory window" + reason_of(errno) + "."};
-  return std::unique_ptr<rdma::MemoryWindow>(std::make_unique<MemoryWindow>(mw, counts_));
+  return std::unique_ptr<rdma::MemoryWindow>(std::make_unique<MemoryWindow>(domain_, mw));
 }
 
 }  // namespace nvmeof::rdma::verbs

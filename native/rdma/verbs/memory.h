@@ -19,23 +19,35 @@ int verbs_access(uint8_t access);
 // `what`: of how many bytes.
 Error registration_error(int code, size_t length);
 
+// An ibv_pd, which goes when the last object in it has gone.
+class DomainHandle {
+ public:
+  DomainHandle(const Library& library, ibv_pd* pd, ObjectCounts& counts);
+  ~DomainHandle();
+  DomainHandle(const DomainHandle&) = delete;
+  DomainHandle& operator=(const DomainHandle&) = delete;
+
+  const Library& library;
+  ibv_pd* const pd;
+  ObjectCounts& counts;
+};
+
 class MemoryRegion final : public rdma::MemoryRegion {
  public:
-  MemoryRegion(const Library& library, ibv_mr* mr, ObjectCounts& counts);
+  MemoryRegion(std::shared_ptr<DomainHandle> domain, ibv_mr* mr);
   ~MemoryRegion() override;
   uint32_t lkey() const override { return mr_->lkey; }
   uint32_t rkey() const override { return mr_->rkey; }
   ibv_mr* mr() const { return mr_; }
 
  private:
-  const Library& library_;
+  std::shared_ptr<DomainHandle> domain_;
   ibv_mr* mr_;
-  ObjectCounts& counts_;
 };
 
 class MemoryWindow final : public rdma::MemoryWindow {
  public:
-  MemoryWindow(ibv_mw* mw, ObjectCounts& counts);
+  MemoryWindow(std::shared_ptr<DomainHandle> domain, ibv_mw* mw);
   ~MemoryWindow() override;
   // Verbs lets us choose the lowest 8 bits only: a key repeats after 256 binds.
   uint32_t next_rkey() override { return ibv_inc_rkey(mw_->rkey); }
@@ -44,23 +56,21 @@ class MemoryWindow final : public rdma::MemoryWindow {
   void bound(uint32_t rkey) { mw_->rkey = rkey; }
 
  private:
+  std::shared_ptr<DomainHandle> domain_;
   ibv_mw* mw_;
-  ObjectCounts& counts_;
 };
 
 class ProtectionDomain final : public rdma::ProtectionDomain {
  public:
-  ProtectionDomain(const Library& library, ibv_pd* pd, ObjectCounts& counts);
-  ~ProtectionDomain() override;
+  ProtectionDomain(const Library& library, ibv_pd* pd, ObjectCounts& counts)
+      : domain_(std::make_shared<DomainHandle>(library, pd, counts)) {}
   Result<std::unique_ptr<rdma::MemoryRegion>> register_memory(void* address, size_t length,
                                                               uint8_t access) override;
   Result<std::unique_ptr<rdma::MemoryWindow>> allocate_window() override;
-  ibv_pd* pd() const { return pd_; }
+  ibv_pd* pd() const { return domain_->pd; }
 
  private:
-  const Library& library_;
-  ibv_pd* pd_;
-  ObjectCounts& counts_;
+  std::shared_ptr<DomainHandle> domain_;
 };
 
 }  // namespace nvmeof::rdma::verbs

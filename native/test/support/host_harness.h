@@ -85,10 +85,7 @@ class HostHarness {
     engine = std::move(*created);
     bytes.resize(kMemory);
     for (size_t i = 0; i < bytes.size(); i++) bytes[i] = static_cast<uint8_t>(i * 7 + (i >> 12));
-    auto registered = engine->protection_domain()->register_memory(bytes.data(), kMemory,
-                                                                   engine->region_access());
-    if (!registered) std::abort();
-    region = std::move(*registered);
+    if (capabilities.memory_windows) region = register_for(0);
     memory = {bytes.data(), kMemory, region.get()};
     engine_keys = fabric.live_keys();
   }
@@ -107,6 +104,21 @@ class HostHarness {
     if (!start_connect(queue, depth, in_capsule)) return false;
     run();
     return sink.count(nvmf::EventKind::QueueEstablished, queue) == 1;
+  }
+
+  // Without memory windows each queue has a registration of its own, made when it is first needed.
+  const nvmf::HostMemory* memory_of(uint32_t queue) {
+    if (region || engine->protection_domain(queue) == nullptr) return &memory;
+    std::unique_ptr<rdma::MemoryRegion>& own = regions[queue];
+    if (!own) own = register_for(queue);
+    memories[queue] = {bytes.data(), kMemory, own.get()};
+    return &memories[queue];
+  }
+  std::unique_ptr<rdma::MemoryRegion> register_for(uint32_t queue) {
+    auto registered = engine->protection_domain(queue)->register_memory(bytes.data(), kMemory,
+                                                                        engine->region_access());
+    if (!registered) std::abort();
+    return std::move(*registered);
   }
 
   // Lets everything happen that can.
@@ -143,6 +155,7 @@ class HostHarness {
   TestCommand& submit(uint32_t queue, nvmf::Direction direction = nvmf::Direction::None,
                       uint64_t offset = 0, uint32_t length = 0) {
     TestCommand& made = command(direction, offset, length);
+    made.host.memory = memory_of(queue);
     engine->submit(queue, &made.host);
     return made;
   }
@@ -169,6 +182,7 @@ class HostHarness {
     }
     for (const auto& [id, count] : ends) CHECK_EQ(count, 1);
     target.connections.clear();
+    regions.clear();
     CHECK_EQ(fabric.live_queue_pairs(), size_t{0});
     CHECK_EQ(fabric.live_keys(), engine_keys);
   }
@@ -180,6 +194,8 @@ class HostHarness {
   std::unique_ptr<nvmf::HostEngine> engine;
   std::vector<uint8_t> bytes;
   std::unique_ptr<rdma::MemoryRegion> region;
+  std::map<uint32_t, std::unique_ptr<rdma::MemoryRegion>> regions;  // by queue
+  std::map<uint32_t, nvmf::HostMemory> memories;
   nvmf::HostMemory memory{};
   std::vector<uint8_t> request_data = std::vector<uint8_t>(32, 0x5A);
   std::deque<TestCommand> commands;
@@ -188,6 +204,7 @@ class HostHarness {
 
   ~HostHarness() {
     region.reset();
+    regions.clear();
     engine.reset();
   }
 };

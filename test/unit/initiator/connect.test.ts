@@ -227,7 +227,7 @@ describe('connect', () => {
         ProviderUnavailableError,
       );
       expect(error.code).to.equal('PROVIDER_UNAVAILABLE');
-      expect(error.message).to.match(/no verbs provider; use "soft" .* or "auto"/);
+      expect(error.message).to.match(/verbs provider cannot be used: no such provider.*"soft"/);
     }
     expectNothingLeft(bench);
   });

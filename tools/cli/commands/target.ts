@@ -114,8 +114,10 @@ export function connectCommands(config: TargetConfig): string[] {
 
 function logStart(target: Target, config: TargetConfig, log: ReturnType<typeof makeLogger>): void {
   for (const device of target.devices) {
-    const { provider, address, pathMtu, receiveBufferBytes, gso, gro } = device;
-    log.info({ provider, address, pathMtu, receiveBufferBytes, gso, gro }, 'device');
+    const { provider, rdmaDevice, fabric, address, pathMtu } = device;
+    const { receiveBufferBytes, gso, gro } = device;
+    const details = provider === 'soft' ? { receiveBufferBytes, gso, gro } : { rdmaDevice, fabric };
+    log.info({ provider, address, pathMtu, ...details }, 'device');
   }
   for (const { nqn, namespaces } of config.subsystems) {
     for (const { nsid, path, memory, null: nothing, blockSize, readOnly, uuid } of namespaces) {
@@ -212,7 +214,7 @@ export const targetCommand: SubCommand = {
       )
       .option('--poll', 'never sleep: lowest latency, whole cores')
       .addOption(
-        new Option('--provider <name>', 'RDMA provider; verbs is not in this build').choices([
+        new Option('--provider <name>', 'auto takes verbs where an RDMA device owns the address, else soft').choices([
           'auto',
           'soft',
           'verbs',
