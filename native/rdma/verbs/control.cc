@@ -184,7 +184,8 @@ void Control::fail(Connection& connection, const ConnectFailed& failed) {
   });
 }
 
-void Control::end(Connection& connection, const std::string& reason) {
+// By value: the reason may be the connection's own.
+void Control::end(Connection& connection, std::string reason) {
   const ConnectionId id = connection.id;
   if (connection.qp) connection.qp->to_error();
   if (connection.state == ConnectionState::Established) library_.disconnect(connection.cm);

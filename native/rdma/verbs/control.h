@@ -102,7 +102,7 @@ class Control final : public QueuePairFailure {
   void begin_disconnect(ConnectionId id);
   // Ends of a connection: its handler hears of it, and it is forgotten.
   void fail(Connection& connection, const ConnectFailed& failed);
-  void end(Connection& connection, const std::string& reason);
+  void end(Connection& connection, std::string reason);
   void forget(Connection& connection);
   void end_all(const std::string& reason);
 
