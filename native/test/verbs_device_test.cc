@@ -103,6 +103,14 @@ TEST(capabilities_are_the_devices) {
   CHECK(rig.device->name() == "rxe0");
 }
 
+TEST(windows_of_rdma_rxe_are_left_alone) {
+  VerbsRig rig;
+  rig.fake.add_device("rxe0", "10.9.0.1").attributes.vendor_id = 0xffffff;
+  REQUIRE(rig.open());
+  CHECK(!rig.device->capabilities().memory_windows);
+  CHECK(rig.device->capabilities().send_with_invalidate);
+}
+
 TEST(inline_data_is_found_by_trying) {
   VerbsRig rig;
   rig.fake.add_device("rxe0", "10.9.0.1");

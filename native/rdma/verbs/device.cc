@@ -15,6 +15,10 @@ namespace {
 
 constexpr uint32_t kSgeMax = 16;
 constexpr uint32_t kInlineWanted = 64;
+// rdma_rxe. Its windows cannot be used: a receive does not tell which key the peer ended, and to
+// end a key a second time, from either side, stops the kernel (rxe_do_invalidate_mw, up to 6.12 at
+// least). Without a window no peer can do that.
+constexpr uint32_t kSoftRoceVendor = 0xffffff;
 constexpr uint32_t kReadsMax = 255;  // what a CM message can say
 
 template <typename F>
@@ -137,9 +141,9 @@ Result<void> Device::read_capabilities(const DeviceOptions& options) {
   can.srq = limits_.max_srq > 0;
   can.atomics = limits_.atomic_cap != IBV_ATOMIC_NONE;
   can.send_with_invalidate = (limits_.device_cap_flags & IBV_DEVICE_MEM_MGT_EXTENSIONS) != 0;
-  can.memory_windows = can.send_with_invalidate &&
-                       (limits_.device_cap_flags &
-                        (IBV_DEVICE_MEM_WINDOW_TYPE_2A | IBV_DEVICE_MEM_WINDOW_TYPE_2B)) != 0;
+  constexpr unsigned kType2 = IBV_DEVICE_MEM_WINDOW_TYPE_2A | IBV_DEVICE_MEM_WINDOW_TYPE_2B;
+  can.memory_windows = can.send_with_invalidate && limits_.vendor_id != kSoftRoceVendor &&
+                       (limits_.device_cap_flags & kType2) != 0;
   if (can.fabric == Fabric::Iwarp) {
     can.receiver_not_ready = false;
     can.max_read_sge = 1;
