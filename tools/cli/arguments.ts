@@ -114,7 +114,11 @@ export function addTransportOptions(command: Command): Command {
       '--from <address>',
       'our own address (default: the one of the route; to IPv4 loopback a random free 127.x.y.z)',
     )
-    .option('--provider <name>', 'auto (verbs where an RDMA device owns our address, else soft), soft or verbs', 'auto')
+    .option(
+      '--provider <name>',
+      'auto (verbs where an RDMA device owns our address, else soft), soft or verbs',
+      'auto',
+    )
     .option('--mtu <bytes>', 'path MTU: 256, 512, 1024, 2048 or 4096', wholeNumber(256, 4096))
     .addOption(icrcOption())
     .option('--pcap <file>', 'write every packet to a file for Wireshark')

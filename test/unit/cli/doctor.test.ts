@@ -114,6 +114,12 @@ describe('doctor', () => {
     const port = about(examine(view, PROBE), 'UDP port');
     expect(port.level).to.equal('fail');
     expect(port.remedy).to.contain('modprobe -r rdma_rxe');
+    // With a device the verbs provider serves its addresses.
+    const device = machine({
+      '/proc/modules': 'rdma_rxe 204800 0 - Live 0x0\n',
+      '/sys/class/infiniband/rxe0/ports/1/state': '4: ACTIVE\n',
+    });
+    expect(about(examine(device, PROBE), 'UDP port').level).to.equal('warn');
   });
 
   const warnings: [string, Readonly<Record<string, string | undefined>>, string, RegExp][] = [
@@ -236,6 +242,14 @@ describe('doctor', () => {
       .to.contain(`3 ${gid} (RoCE v2)`)
       .and.not.to.contain('0000:0000:0000:0000:0000:0000');
     const old = machine({ [`${folder}/gid_attrs/types/3`]: 'IB/RoCE v1\n' });
+    expect(about(examine(view, PROBE), 'verbs provider').message).to.contain('libibverbs.so.1');
+    machine({
+      '/usr/lib/x86_64-linux-gnu/libibverbs.so.1': '',
+      '/usr/lib/x86_64-linux-gnu/librdmacm.so.1': '',
+    });
+    expect(about(examine(view, PROBE), 'verbs provider').remedy).to.contain('modprobe rdma_ucm');
+    machine({ '/dev/infiniband/rdma_cm': '' });
+    expect(about(examine(view, PROBE), 'verbs provider').level).to.equal('ok');
     expect(about(examine(old, PROBE), 'RDMA device mlx5_0').message).to.contain('no RoCE v2 GID');
   });
 

@@ -214,11 +214,10 @@ export const targetCommand: SubCommand = {
       )
       .option('--poll', 'never sleep: lowest latency, whole cores')
       .addOption(
-        new Option('--provider <name>', 'auto takes verbs where an RDMA device owns the address, else soft').choices([
-          'auto',
-          'soft',
-          'verbs',
-        ]),
+        new Option(
+          '--provider <name>',
+          'auto takes verbs where an RDMA device owns the address, else soft',
+        ).choices(['auto', 'soft', 'verbs']),
       )
       .option('--mtu <bytes>', 'path MTU: 256, 512, 1024, 2048 or 4096', wholeNumber(256, 4096))
       .addOption(icrcOption())

@@ -65,13 +65,13 @@ export function checkPort(view: SystemView): Finding[] {
   const owners = portOwners(view);
   const rxe = view.hasModule('rdma_rxe');
   if (rxe) {
-    return [
-      fail(
-        subject,
-        'the kernel module rdma_rxe (Soft-RoCE) is loaded and owns the port on every address',
-        'sudo modprobe -r rdma_rxe   (or run in a network namespace of its own)',
-      ),
-    ];
+    const message =
+      'the kernel module rdma_rxe (Soft-RoCE) is loaded and owns the port on every address: ' +
+      'the soft provider cannot be used, the verbs provider can at the addresses of its devices';
+    const remedy =
+      'for soft: sudo modprobe -r rdma_rxe   (or run in a network namespace of its own)';
+    const devices = view.list('/sys/class/infiniband').length;
+    return [devices > 0 ? warn(subject, message, remedy) : fail(subject, message, remedy)];
   }
   if (owners.length === 0) return [ok(subject, 'free')];
   return owners.map((owner) => {
@@ -137,6 +137,28 @@ export function checkInterfaces(view: SystemView): Finding[] {
     : [warn('interfaces', 'none can be seen', 'mount /sys, or look with: ip link')];
 }
 
+const LIBRARIES = ['libibverbs.so.1', 'librdmacm.so.1'];
+const LIBRARY_PATH = [
+  ...['x86_64-linux-gnu', 'aarch64-linux-gnu'].map((abi) => `/usr/lib/${abi}`),
+  ...['/usr/lib64', '/usr/lib', '/lib64', '/lib'],
+];
+
+/** What the verbs provider needs beside a device; without a device nobody needs it. */
+function checkVerbs(view: SystemView): Finding {
+  const subject = 'verbs provider';
+  const missing = LIBRARIES.filter(
+    (library) => !LIBRARY_PATH.some((folder) => view.exists(`${folder}/${library}`)),
+  );
+  if (missing.length > 0) {
+    const remedy = 'sudo apt-get install ibverbs-providers librdmacm1';
+    return warn(subject, `${missing.join(' and ')} not found; auto takes soft instead`, remedy);
+  }
+  if (!view.exists('/dev/infiniband/rdma_cm')) {
+    return warn(subject, '/dev/infiniband/rdma_cm is missing', 'sudo modprobe rdma_ucm');
+  }
+  return ok(subject, 'libraries and /dev/infiniband/rdma_cm are there');
+}
+
 const EMPTY_GID = /^(0000:){7}0000$/;
 
 export function checkRdmaDevices(view: SystemView): Finding[] {
@@ -144,7 +166,7 @@ export function checkRdmaDevices(view: SystemView): Finding[] {
   if (devices.length === 0) {
     return [ok('RDMA devices', 'none; the soft provider needs none')];
   }
-  return devices.flatMap((device) => {
+  const ports = devices.flatMap((device) => {
     const folder = `/sys/class/infiniband/${device}/ports`;
     return view.list(folder).map((port) => {
       const subject = `RDMA device ${device} port ${port}`;
@@ -167,13 +189,16 @@ export function checkRdmaDevices(view: SystemView): Finding[] {
         return warn(subject, text, 'bring its network interface up: ip link show');
       }
       const ethernet = view.read(`${folder}/${port}/link_layer`)?.trim() === 'Ethernet';
-      if (ethernet && roce.length === 0) {
+      // iWARP has no RoCE GIDs, and needs none.
+      const iwarp = view.read(`/sys/class/infiniband/${device}/node_type`)?.includes('RNIC');
+      if (ethernet && roce.length === 0 && iwarp !== true) {
         const remedy = 'give its network interface an IP address; RoCE v2 GIDs come from addresses';
         return warn(subject, `${text}; no RoCE v2 GID`, remedy);
       }
       return ok(subject, text);
     });
   });
+  return [checkVerbs(view), ...ports];
 }
 
 const SEARCH_PATH = ['/usr/sbin', '/sbin', '/usr/bin', '/bin'];
