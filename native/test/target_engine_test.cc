@@ -252,6 +252,41 @@ TEST(a_device_that_cannot_invalidate_answers_plainly) {
   CHECK_EQ(answer.invalidated, 0u);
 }
 
+TEST(without_shared_receive_queues_each_queue_has_receives_of_its_own) {
+  rdma::Capabilities c = LoopbackFabric::full_capabilities();
+  c.srq = false;
+  Bound b(8, TargetRig::small_limits(), c);
+  const uint32_t all = TargetRig::small_limits().shared_receives;
+  std::vector<uint8_t> data(512);
+  for (uint16_t cid = 0; cid < 50; cid++) {
+    data[0] = static_cast<uint8_t>(cid);
+    CHECK_EQ(b.host.ask(write_of(b.host, cid, 1).in_capsule(0, 512), data).status, 0);
+    CHECK_EQ(b.backing.bytes[0], cid);
+  }
+  CHECK_EQ(b.rig.counter("live.targetReceives"), 0u);
+  CHECK_EQ(b.rig.fabric.receiver_not_ready(), 0u);
+  // What is promised to one queue is not there for another.
+  AcceptOptions rest{all - 8 + 1, 0, {}};
+  const auto refused = b.rig.engine->accept(99, 12345, rest);
+  CHECK(!refused && refused.error().message.find("no receives left") != std::string::npos);
+  b.host.disconnect();
+  b.rig.settle();
+  CHECK_EQ(b.rig.engine->live_queues(), 0u);
+  CHECK_EQ(b.rig.counter("live.targetReceives"), 0u);
+  rest.depth = all;
+  const auto gone = b.rig.engine->accept(99, 12345, rest);
+  CHECK(!gone && gone.error().message.find("no receives left") == std::string::npos);
+}
+
+TEST(where_a_send_without_a_receive_kills_no_more_entries_are_promised_than_there_are) {
+  rdma::Capabilities c = LoopbackFabric::full_capabilities();
+  c.receiver_not_ready = false;
+  Bound b(8, TargetRig::small_limits(), c);
+  const AcceptOptions rest{TargetRig::small_limits().shared_receives - 8 + 1, 0, {}};
+  const auto refused = b.rig.engine->accept(99, 12345, rest);
+  CHECK(!refused && refused.error().message.find("no receives left") != std::string::npos);
+}
+
 TEST(responses_wait_for_send_credits) {
   // 256 send queue entries, 255 reads of two work requests each, and a peer that is silent.
   TargetLimits limits = TargetRig::small_limits();
