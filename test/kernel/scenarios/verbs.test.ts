@@ -29,7 +29,7 @@ async function startNvmet(lab: Lab): Promise<string> {
 side('kernel host → our target on verbs', (scenario) => {
   scenario(
     'discover, connect, fio verify, disconnect',
-    { core: [DEFAULT], variants: VARIANTS, seconds: 400 },
+    { variants: VARIANTS, seconds: 400 },
     async (lab) => {
       const { guest, address } = await lab.takeGuest();
       const target = await startGuestTarget(lab, guest, address);
@@ -48,7 +48,7 @@ side('kernel host → our target on verbs', (scenario) => {
 side('our initiator on verbs → kernel target', (scenario) => {
   scenario(
     'discover, info, bench with verification',
-    { core: [DEFAULT], variants: VARIANTS, seconds: 400 },
+    { variants: VARIANTS, seconds: 400 },
     async (lab) => {
       const address = await startNvmet(lab);
       const { guest } = await lab.takeGuest();
@@ -63,7 +63,7 @@ side('our initiator on verbs → kernel target', (scenario) => {
 side('our initiator on soft → our target on verbs', (scenario) => {
   scenario(
     'bench with verification',
-    { core: [DEFAULT], variants: [DEFAULT, SMALL_V6], seconds: 400 },
+    { variants: [DEFAULT, SMALL_V6], seconds: 400 },
     async (lab) => {
       const { guest, address } = await lab.takeGuest();
       const target = await startGuestTarget(lab, guest, address);
@@ -79,7 +79,7 @@ side('our initiator on soft → our target on verbs', (scenario) => {
 side('our initiator on verbs → our target on soft', (scenario) => {
   scenario(
     'bench with verification',
-    { core: [DEFAULT], variants: [DEFAULT, SMALL_V6], seconds: 400 },
+    { variants: [DEFAULT, SMALL_V6], seconds: 400 },
     async (lab) => {
       const target = await startOurTarget(lab);
       const { guest } = await lab.takeGuest();
