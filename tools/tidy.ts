@@ -29,10 +29,10 @@ const NOT_OURS = /^(tools\/limits\/|native\/wire\/generated\/|test\/fixtures\/)/
 const LAYERS: readonly (readonly [folder: string, allowed: readonly string[]])[] = [
   ['native/reactor/', ['reactor/']],
   ['native/rdma/soft/', ['reactor/', 'rdma/']],
-  ['native/rdma/verbs/', ['reactor/', 'rdma/verbs/', 'rdma/provider.h']],
+  ['native/rdma/verbs/', ['reactor/', 'rdma/verbs/', 'rdma/provider.h', 'rdma/connection_id.h']],
   // The one file that knows the providers by name: it picks one.
   ['native/rdma/open_device.cc', ['reactor/', 'rdma/']],
-  ['native/rdma/', ['reactor/', 'rdma/provider.h']],
+  ['native/rdma/', ['reactor/', 'rdma/provider.h', 'rdma/connection_id.h']],
   ['native/block/', ['reactor/', 'block/']],
   ['native/nvmf/', ['reactor/', 'block/', 'nvmf/', 'wire/', 'rdma/provider.h']],
   [
