@@ -1,6 +1,7 @@
 // One transport and its peer over a simulated network without faults: every operation, addressing,
 // checks of arriving packets, timers, shared resources.
 #include <algorithm>
+#include <utility>
 
 #include "rdma/soft/transport.h"
 
@@ -14,6 +15,7 @@ using namespace nvmeof::test::sim;
 namespace {
 
 constexpr TimeNs kMs = 1'000'000;
+constexpr TimeNs kAckTimeout = 4096u << 8;  // of connect()
 
 struct Pair {
   explicit Pair(const ConnectOptions& options = {}, const soft::TransportConfig& config = {},
@@ -370,8 +372,43 @@ TEST(dead_peer_ends_in_retry_exceeded) {
   REQUIRE(done.size() == 2);
   CHECK(done[0].status == Status::RetryExceeded && done[1].status == Status::FlushError);
   CHECK_EQ(p.a.transport.counters().timeouts, 8u);
-  CHECK(p.network.now - before >= 8 * (4096u << 8));
+  // Once the timeout, once twice, then four times.
+  const TimeNs waited = p.network.now - before;
+  CHECK(waited >= 27 * kAckTimeout && waited < 28 * kAckTimeout);
   CHECK_EQ(p.a.errors.size(), 1u);
+}
+
+// A peer whose answers take twice as long as eight plain timeouts: slow, not dead.
+TEST(slow_peer_is_waited_for_and_not_flooded) {
+  Pair p;
+  p.network.faults.latency = 8 * kAckTimeout;
+  const Sge sge = p.a.sge(0, 100);
+  for (int i = 0; i < 3; i++) {
+    CHECK(p.post(p.request(Opcode::RdmaWrite, &sge, 1)));
+    p.settle();
+    const auto done = p.a.poll();
+    REQUIRE(done.size() == 1);
+    CHECK(done[0].status == Status::Success);
+    CHECK_EQ(p.a.transport.counters().timeouts, 5u * (i + 1));  // after 1, 3, 7, 11 and 15
+  }
+  CHECK(p.qa->state() == State::Rts);
+}
+
+TEST(progress_ends_the_back_off) {
+  Pair p;
+  p.network.faults.latency = 8 * kAckTimeout;
+  const Sge sge = p.a.sge(0, 100);
+  CHECK(p.post(p.request(Opcode::RdmaWrite, &sge, 1)));
+  p.settle();
+  CHECK_EQ(p.a.poll().size(), 1u);
+  p.network.faults.latency = 5'000;
+  bool lose = true;
+  p.network.filter = [&](Node&, std::vector<uint8_t>&) { return !std::exchange(lose, false); };
+  const TimeNs before = p.network.now;
+  CHECK(p.post(p.request(Opcode::RdmaWrite, &sge, 1)));
+  CHECK(p.network.run([&] { return p.a.poll().size() == 1; }, before + 100 * kMs));
+  const TimeNs waited = p.network.now - before;
+  CHECK(waited >= kAckTimeout && waited < 2 * kAckTimeout);
 }
 
 TEST(probe_finds_a_dead_peer_and_is_silent_with_a_living_one) {

@@ -21,6 +21,9 @@ constexpr NakMeaning kNakMeanings[] = {
 };
 
 constexpr uint32_t kWindowPacketsMin = 2;
+// IBTA 9.7.6.1.3 lets a timer run up to four times the timeout: a peer that is slow, not dead, is
+// not flooded with repetitions, and has longer before the retries are used up.
+constexpr uint8_t kBackoffMax = 2;
 
 }  // namespace
 
@@ -123,6 +126,7 @@ void Requester::complete(const SendEntry& entry, Status status) {
 void Requester::progress(uint64_t packets, TimeNs now) {
   retries_left_ = retry_count_;
   rnr_left_ = rnr_retry_;
+  backoff_ = 0;
   restart_ack_timer(now);
   const uint32_t most = qp_.transport().config().send_window_bytes_max / qp_.mtu();
   window_credit_ += static_cast<uint32_t>(packets);
@@ -141,7 +145,7 @@ void Requester::restart_ack_timer(TimeNs now) {
     ack_deadline_ = reactor::kNever;
     return;
   }
-  ack_deadline_ = now + timeout_;
+  ack_deadline_ = now + ack_timeout();
   qp_.transport().set_timer(qp_);
 }
 
@@ -315,6 +319,7 @@ void Requester::on_timer(TimeNs now) {
       qp_.transport().count().timeouts++;
       if (!use_retry()) return;
       shrink_window();
+      if (backoff_ < kBackoffMax) backoff_++;
       go_back(now);
       recovery_of_ = implied_of_ = 0;
     }

@@ -72,6 +72,7 @@ void Requester::reset() {
   una_ = nxt_ = high_ = asked_ack_ = recovery_of_ = recovery_end_ = implied_of_ = 0;
   ack_deadline_ = rnr_until_ = reactor::kNever;
   window_credit_ = 0;
+  backoff_ = 0;
 }
 
 // ---- Sending

@@ -93,6 +93,7 @@ class Requester {
   bool scatter(uint32_t index, uint64_t offset, const uint8_t* from, uint32_t bytes) const;
   void complete(const SendEntry& entry, Status status);
   void restart_ack_timer(TimeNs now);
+  TimeNs ack_timeout() const { return timeout_ << backoff_; }
   void release_reads();
 
   QueuePair& qp_;
@@ -104,7 +105,7 @@ class Requester {
   uint64_t implied_of_ = 0;    // the same for a NAK implied by an answer that came too early
   TimeNs ack_deadline_ = reactor::kNever;
   TimeNs rnr_until_ = reactor::kNever;
-  TimeNs timeout_ = 0;          // 0: none
+  TimeNs timeout_ = 0;          // local ACK timeout; 0: none
   uint32_t window_ = 0;         // how many SEND and WRITE packets may be on their way
   uint32_t window_credit_ = 0;  // acknowledged packets towards the next step of growth
   uint64_t read_packets_ = 0;   // PSNs in [una_, nxt_) that belong to READs and atomics
@@ -113,6 +114,7 @@ class Requester {
   uint8_t max_reads_ = 0;
   uint8_t retry_count_ = 0, retries_left_ = 0;
   uint8_t rnr_retry_ = 0, rnr_left_ = 0;
+  uint8_t backoff_ = 0;     // timeouts since the last progress, at most kBackoffMax: doublings
   bool slow_start_ = true;  // no loss so far: the window doubles per round trip
 };
 
