@@ -422,6 +422,28 @@ TEST(duplicates_are_acknowledged_not_executed) {
   CHECK(p.answers().empty() && p.qp->state() == State::Rts);
 }
 
+// rxe completes a READ of one packet when an ACK names its PSN, without the data.
+TEST(no_acknowledgement_names_a_read) {
+  RawPeer p;
+  for (int i = 0; i < 4; i++) CHECK(p.post_receive(5000, 100));
+  p.feed(p.send(kPsn, 4, SendOnly));
+  p.feed(p.read(kPsn + 1, 0, 100));
+  auto answers = p.answers();
+  REQUIRE(answers.size() == 1);
+  CHECK(answers[0].row->opcode == ReadResponseOnly);
+  p.feed(p.send(kPsn, 4, SendOnly));  // its ACK and the response may both be lost
+  answers = p.answers();
+  REQUIRE(answers.size() == 1);
+  CHECK(answers[0].row->opcode == Acknowledge);
+  CHECK_EQ(answers[0].psn, kPsn);
+  p.feed(p.write(kPsn + 2, WriteOnly, 100, 4, 4));
+  p.answers();
+  p.feed(p.send(kPsn, 4, SendOnly));
+  answers = p.answers();
+  REQUIRE(answers.size() == 1);
+  CHECK_EQ(answers[0].psn, kPsn + 2);
+}
+
 TEST(repeated_reads_are_answered_within_the_original_range_only) {
   RawPeer p;
   p.feed(p.read(kPsn, 0, 5000));

@@ -378,6 +378,37 @@ TEST(dead_peer_ends_in_retry_exceeded) {
   CHECK_EQ(p.a.errors.size(), 1u);
 }
 
+TEST(large_packets_that_vanish_name_the_path_mtu) {
+  for (const bool read : {false, true}) {
+    ConnectOptions options;
+    options.mtu = 4096;
+    Pair p(options);
+    p.network.filter = [](Node&, std::vector<uint8_t>& bytes) { return bytes.size() < 1500; };
+    const Sge small = p.a.sge(0, 1024), large = p.a.sge(0, 4096);
+    const Opcode opcode = read ? Opcode::RdmaRead : Opcode::RdmaWrite;
+    CHECK(p.post(p.request(opcode, &small, 1)));
+    p.settle();
+    CHECK_EQ(p.a.poll().size(), 1u);
+    CHECK(p.post(p.request(opcode, &large, 1)));
+    p.settle();
+    REQUIRE(p.a.errors.size() == 1);
+    CHECK(p.a.errors[0].find("path MTU") != std::string::npos);
+  }
+}
+
+TEST(small_packets_without_answer_do_not_blame_the_path_mtu) {
+  ConnectOptions options;
+  options.mtu = 4096;
+  Pair p(options);
+  p.network.filter = [](Node&, std::vector<uint8_t>&) { return false; };
+  const Sge sges[] = {p.a.sge(0, 64), p.a.sge(0, 4096)};
+  CHECK(p.post(p.request(Opcode::RdmaWrite, &sges[0], 1)));
+  CHECK(p.post(p.request(Opcode::RdmaWrite, &sges[1], 1)));
+  p.settle();
+  REQUIRE(p.a.errors.size() == 1);
+  CHECK(p.a.errors[0].find("path MTU") == std::string::npos);
+}
+
 // A peer whose answers take twice as long as eight plain timeouts: slow, not dead.
 TEST(slow_peer_is_waited_for_and_not_flooded) {
   Pair p;

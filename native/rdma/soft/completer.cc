@@ -20,6 +20,13 @@ constexpr NakMeaning kNakMeanings[] = {
     {Status::RemoteOperationError, "the peer answered: remote operational error"},
 };
 
+constexpr char kNoAnswer[] = "the peer does not answer: retries exceeded";
+constexpr char kNoAnswerToLarge[] =
+    "the peer does not answer: retries exceeded; the packet without an answer is a large one: if "
+    "small ones arrive, a link on the way is too narrow for the path MTU, set a smaller one";
+// Packets with as much data or less fit every Ethernet.
+constexpr uint64_t kFitsEverywhere = 1024;
+
 constexpr uint32_t kWindowPacketsMin = 2;
 // IBTA 9.7.6.1.3 lets a timer run up to four times the timeout: a peer that is slow, not dead, is
 // not flooded with repetitions, and has longer before the retries are used up.
@@ -247,11 +254,19 @@ void Requester::go_back(TimeNs now) {
   qp_.transport().schedule(qp_);
 }
 
+// Whether the oldest packet without an answer, or the answer that a READ waits for, is larger than
+// what every link takes.
+bool Requester::oldest_is_large() const {
+  const SendEntry& entry = queue_.at(queue_.head);
+  const uint64_t rest = entry.length - (una_ - entry.first) * qp_.mtu();
+  return std::min<uint64_t>(rest, qp_.mtu()) > kFitsEverywhere;
+}
+
 bool Requester::use_retry() {
   if (qp_.transport().config().unlimited_retries) return true;
   if (retries_left_ == 0) {
     qp_.transport().count().retry_exceeded++;
-    qp_.enter_error("the peer does not answer: retries exceeded", Status::RetryExceeded,
+    qp_.enter_error(oldest_is_large() ? kNoAnswerToLarge : kNoAnswer, Status::RetryExceeded,
                     Status::FlushError);
     return false;
   }

@@ -197,7 +197,7 @@ bool Responder::emit_response(Read& read, TxBatch& batch) {
 void Responder::emit_reply(TxBatch& batch, TxShape shape) {
   TransportCounters& count = qp_.transport().count();
   // One acknowledgement for everything that has come in order.
-  const uint64_t sequence = reply_ == Reply::Ack ? expected_ - 1 : reply_sequence_;
+  const uint64_t sequence = reply_ == Reply::Ack ? acknowledged_ : reply_sequence_;
   const AethType type = aeth_type(reply_syndrome_);
   (type == AethType::Ack      ? count.acks_sent
    : type == AethType::RnrNak ? count.rnr_sent

@@ -86,6 +86,7 @@ class Requester {
   void progress(uint64_t packets, TimeNs now);
   void go_back(TimeNs now);
   bool use_retry();
+  bool oldest_is_large() const;
   void shrink_window();
   void on_sequence_error(TimeNs now);
   void on_implied_nak(TimeNs now);

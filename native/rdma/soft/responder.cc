@@ -18,7 +18,10 @@ Responder::Responder(QueuePair& qp, const QueuePairOptions& options)
       reads_(qp.transport().config().max_reads) {}
 
 void Responder::set_attributes(const QpAttributes& attributes) {
-  if ((attributes.mask & kReceivePsn) != 0) expected_ = first_sequence(attributes.receive_psn);
+  if ((attributes.mask & kReceivePsn) != 0) {
+    expected_ = first_sequence(attributes.receive_psn);
+    acknowledged_ = expected_ - 1;
+  }
   if ((attributes.mask & kMinRnrTimer) != 0) rnr_timer_ = attributes.min_rnr_timer;
   if ((attributes.mask & kMaxDestReads) != 0)
     max_reads_ = std::min(attributes.max_dest_reads, qp_.transport().config().max_reads);
@@ -26,7 +29,7 @@ void Responder::set_attributes(const QpAttributes& attributes) {
 
 void Responder::reset() {
   queue_.clear();
-  expected_ = 0;
+  expected_ = acknowledged_ = 0;
   msn_ = 0;
   reply_ = Reply::None;
   quiet_ = false;
@@ -79,7 +82,7 @@ void Responder::on_duplicate(const Packet& packet, uint64_t sequence) {
   } else if (packet.row->has(kAtomicRequest)) {
     on_repeated_atomic(sequence);
   } else if (reply_ == Reply::None) {
-    owe(Reply::Ack, kSyndromeAck, expected_ - 1);
+    owe(Reply::Ack, kSyndromeAck, acknowledged_);
   }
 }
 
@@ -224,11 +227,11 @@ void Responder::on_write(const Packet& packet) {
 // One request packet (READs count in on_read) is done.
 void Responder::accept(const Packet& packet) {
   if (qp_.state() == State::Err) return;  // the completion queue overflowed
-  expected_++;
+  acknowledged_ = expected_++;
   quiet_ = false;
   if (reply_ == Reply::Nak) reply_ = Reply::None;  // what it misses came before it left
   if (packet.row->has(kEnds)) msn_ = (msn_ + 1) & kMask24;
-  if (packet.ack_request && qp_.reliable()) owe(Reply::Ack, kSyndromeAck, expected_ - 1);
+  if (packet.ack_request && qp_.reliable()) owe(Reply::Ack, kSyndromeAck, acknowledged_);
 }
 
 void Responder::owe(Reply reply, uint8_t syndrome, uint64_t sequence) {

@@ -98,6 +98,9 @@ class Responder {
   QueuePair& qp_;
   ReceiveRing queue_;  // not used with a shared receive queue
   uint64_t expected_ = 0;
+  // The last packet that an ACK may name. None of a READ or atomic: their answers are all that
+  // acknowledges them, and there are peers (rxe) that take an ACK for the data.
+  uint64_t acknowledged_ = 0;
   uint32_t msn_ = 0;
 
   Reply reply_ = Reply::None;
