@@ -85,6 +85,8 @@ export class Queue {
   readonly #id: QueueId;
   readonly #pending = new Map<Tag, Pending>();
   readonly #onClosed: (() => void)[] = [];
+  /** Commands that a dying queue gave back: `queueClosed` follows, and knows why it died. */
+  readonly #dying: Pending[] = [];
   #state: State = 'connecting';
   #connected: ((result: EstablishedEvent | ConnectFailedEvent) => void) | undefined;
   #diedBecause = '';
@@ -262,12 +264,12 @@ export class Queue {
     this.#unwatch(pending);
     pending.release();
     if (pending.settled) return;
-    pending.settled = true;
-    const { name } = pending.request;
     if (event.transport !== 'ok') {
-      pending.reject(new DisconnectedError(`${name}: ${this.#gone()}`));
+      this.#dying.push(pending);
       return;
     }
+    pending.settled = true;
+    const { name } = pending.request;
     const { field } = CqeStatus.decode(event.cqe);
     const { result } = Cqe.decode(event.cqe);
     if (field === 0) pending.resolve({ result, data: event.data });
@@ -282,12 +284,12 @@ export class Queue {
       if (pending.request.data.kind === 'registered') pending.request.data.memory.endUse();
       this.#unwatch(pending);
       pending.release();
-      if (!pending.settled) {
-        pending.settled = true;
-        pending.reject(new DisconnectedError(`${pending.request.name}: ${this.#gone()}`));
-      }
+      this.#dying.push(pending);
     }
     this.#pending.clear();
+    for (const { request, settled, reject } of this.#dying.splice(0)) {
+      if (!settled) reject(new DisconnectedError(`${request.name}: ${this.#gone()}`));
+    }
     for (const resolve of this.#onClosed) resolve();
     if (!expected) this.#options.onDied(new DisconnectedError(this.#gone()));
   }
@@ -297,6 +299,6 @@ export class Queue {
     if (this.#state === 'closing')
       return `${label} is being closed: its controller was disconnected or lost`;
     if (this.#diedBecause !== '') return `${label} was lost: ${this.#diedBecause}`;
-    return this.#state === 'live' ? `${label} was lost` : `${label} is not connected`;
+    return this.#state === 'dead' ? `${label} was lost` : `${label} is not connected`;
   }
 }

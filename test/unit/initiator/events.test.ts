@@ -91,8 +91,11 @@ describe('a lost queue', () => {
       const reads = [1, 2, 3, 4].map((lba) => rejection(ns.read(lba, 1), DisconnectedError));
       await settle();
       peer.dropQueue(peer.queueOf(qid), 'peer does not answer');
-      await Promise.all(reads);
+      const failures = await Promise.all(reads);
       await settle();
+      // Those of the queue that died say why; the others were closed with it.
+      const told = failures.filter(({ message }) => message.includes('peer does not answer'));
+      expect(told).to.have.length(qid === 0 ? 0 : 2);
       expect(controller.state).to.equal('lost');
       expect(events.disconnected).to.have.length(1);
       expect(events.disconnected[0]?.message).to.contain('peer does not answer');
@@ -104,6 +107,20 @@ describe('a lost queue', () => {
       await rejection(controller.identify(), DisconnectedError);
       await controller.disconnect();
     }
+  });
+
+  it('a Keep Alive on its way does not hide why the queue died', async () => {
+    const { clock, peer, connect } = makeBench();
+    const controller = await connect({ keepAliveMs: 4000 });
+    const events = new ControllerEvents(controller);
+    peer.hold = (name) => name === 'keepAlive';
+    clock.advance(2000);
+    await settle();
+    peer.dropQueue(peer.queueOf(0), 'peer does not answer');
+    await settle();
+    expect(events.disconnected).to.have.length(1);
+    expect(events.disconnected[0]?.message).to.contain('peer does not answer');
+    await controller.disconnect();
   });
 });
 
