@@ -2,12 +2,14 @@
  * One initiator process of the data-integrity run: random reads and writes of random sizes in its own region, with many
  * commands outstanding, each read checked against a model of the region kept here. At the end it reads its region back and
  * writes the model's SHA-256 to stdout.
- *   integrity-worker.ts ADDRESS NQN NSID FIRST_LBA BLOCKS SECONDS SEED
+ *   integrity-worker.ts ADDRESS NQN NSID FIRST_LBA BLOCKS SECONDS SEED [no-compare]
  */
 import { createHash } from 'node:crypto';
 import { connect } from '../../initiator/index.ts';
 
-const [address = '', nqn = '', nsid, firstLba, blocks, seconds, seed] = process.argv.slice(2);
+const [address = '', nqn = '', nsid, firstLba, blocks, seconds, seed, more] = process.argv.slice(2);
+/** Not every controller knows Compare. */
+const compares = more !== 'no-compare';
 const OUTSTANDING = 64;
 const BLOCKS_MAX = 300; // beyond in-capsule size, odd lengths, several packets
 
@@ -55,7 +57,7 @@ async function one(): Promise<void> {
   } else if (kind === 9) {
     await namespace.writeZeroes(first + at, length);
     part.fill(0);
-  } else if (kind === 10) {
+  } else if (kind === 10 && compares) {
     await namespace.compare(first + at, part);
   } else {
     const data = await namespace.read(first + at, length);

@@ -7,7 +7,7 @@ modules=(
   nvme-core nvme-fabrics nvme-rdma nvme-tcp nvmet nvmet-rdma nvmet-tcp nvme-loop
   null_blk brd loop ext4 xfs libcrc32c crc32c-intel crc32c_generic crc32_generic crc32_pclmul
   crct10dif_generic crct10dif-pclmul crct10dif_common
-  veth bridge tun ifb sch_netem sch_ingress cls_matchall cls_u32 act_mirred
+  veth bridge tun ifb sch_netem sch_ingress cls_matchall cls_u32 act_mirred act_gact act_pedit
   nbd ublk_drv dm-flakey dm-delay scsi_debug
 )
 
