@@ -158,8 +158,10 @@ void Agent::Impl::new_request(const Req& req, const IpHeader& ip, uint32_t liste
   c.path.path_mtu = std::min(options.path_mtu, mtu_bytes(req.path_mtu));
   c.path.retry_count = req.retry_count;
   c.path.rnr_retry = req.rnr_retry_count;
+  // Linux hosts ask for half a second or two, which is how long a lost READ request would cost.
+  const uint8_t asked = req.primary.ack_timeout;
   c.path.local_ack_timeout =
-      req.primary.ack_timeout != 0 ? req.primary.ack_timeout : options.local_ack_timeout;
+      asked != 0 ? std::min(asked, options.local_ack_timeout) : options.local_ack_timeout;
   c.path.flow_label = req.primary.flow_label;
   c.path.traffic_class = req.primary.traffic_class;
   c.responder_resources = std::min(req.responder_resources, options.max_initiator_depth);
