@@ -23,8 +23,12 @@ apt_for() {
     # The mirror that the machine already uses.
     mirror=$(cat /etc/apt/sources.list /etc/apt/sources.list.d/*.sources /etc/apt/sources.list.d/*.list 2>/dev/null |
       grep -oE 'https?://[^ ]*/debian/?( |$)' | head -n 1 | tr -d ' ')
+    if [ -z "$mirror" ]; then
+      echo "test:kernel: no Debian mirror stands in /etc/apt/sources.list or sources.list.d" >&2
+      return 1
+    fi
     local key=/usr/share/keyrings/debian-archive-keyring.gpg
-    echo "deb [signed-by=$key] ${mirror:-http://deb.debian.org/debian} bookworm-backports main" >"$own/sources.list"
+    echo "deb [signed-by=$key] $mirror bookworm-backports main" >"$own/sources.list"
   fi
   "$program" -o Dir::Etc::sourcelist="$own/sources.list" -o Dir::Etc::sourceparts=/dev/null \
     -o Dir::State::lists="$own/lists" -o Dir::Cache="$own/cache" -o APT::Sandbox::User=root "$@"
