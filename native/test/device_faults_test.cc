@@ -322,7 +322,8 @@ TEST(options_that_cannot_work_are_refused_by_name) {
   };
   DeviceOptions options = Node::at(next_loopback());
   options.provider = "verbs";
-  CHECK(refused(options, "no verbs provider"));
+  // No RDMA device has a loopback address; or the libraries are not installed.
+  CHECK(refused(options, "No RDMA device owns 127.") || refused(options, "install rdma-core"));
   options.provider = "tcp";
   CHECK(refused(options, "choose auto, soft or verbs"));
   options.provider = "soft";
