@@ -18,8 +18,8 @@ export interface Result {
 
 const HEAD = `# Interoperation with Linux
 
-Written by \`npm run test:kernel -- --all\` ([how](../test/kernel/README.md)); do not edit. Each cell says the date and the time that the
-scenario took in guests under software emulation, or FAILED; an empty cell is a combination that the scenario does not cover.
+Written by \`npm run test:kernel -- --table\`, and by \`--all\` ([how](../test/kernel/README.md)); do not edit. Each cell says the date and
+the time that the scenario took in guests under software emulation, or FAILED; an empty cell is a combination that has not been run.
 `;
 
 const peer = (result: Result): string =>
