@@ -5,7 +5,7 @@
 import { randomFillSync } from 'node:crypto';
 import { expect } from 'chai';
 import type { Controller, Counters } from '../../../initiator/index.ts';
-import { damageEvery, dropEvery, impair, READ_RESPONSE, repair } from '../support/impairment.ts';
+import { damageOneIn, dropOneIn, impair, READ_RESPONSE, repair } from '../support/impairment.ts';
 import { NvmetPeer } from '../support/nvmet-peer.ts';
 import {
   DEFAULT,
@@ -114,7 +114,7 @@ side('our initiator on soft → kernel nvmet', (scenario) => {
       { variants: IPV4_EVERY_KERNEL, seconds: 180 },
       async (lab) => {
         const { peer, controller } = await connected(lab);
-        await dropEvery(lab, peer.guest, nth, READ_RESPONSE[position]);
+        await dropOneIn(lab, peer.guest, nth, READ_RESPONSE[position]);
         const namespace = controller.namespace(1);
         // 16 at once: a busy queue leaves even short data to READs.
         const blocks = position === 'only' ? lab.variant.mtu / namespace.lbaSize : 128;
@@ -140,7 +140,7 @@ side('our initiator on soft → kernel nvmet', (scenario) => {
     { variants: everyKernel(), seconds: 180 },
     async (lab) => {
       const { peer, controller } = await connected(lab);
-      await damageEvery(lab, peer.guest, 50);
+      await damageOneIn(lab, peer.guest, 50);
       const towards = await counting(controller, () => exercise(controller, 30));
       expect(towards('soft.requester.retransmits')).to.be.greaterThan(0);
       await repair(peer.guest);

@@ -40,8 +40,11 @@ const TO_ROCE = 'protocol ip u32 match ip protocol 17 0xff match ip dport 4791 0
 
 export const READ_RESPONSE = { first: 0x0d, middle: 0x0e, last: 0x0f, only: 0x10 } as const;
 
-/** Drops every `nth` packet with this opcode that comes to the guest. */
-export async function dropEvery(
+/**
+ * Drops one in `nth` packets with this opcode that come to the guest, by chance: exactly every third would meet a requester
+ * that asks again for six READs at the same one of them, round after round, until it gives up.
+ */
+export async function dropOneIn(
   lab: Lab,
   guest: Guest,
   nth: number,
@@ -51,14 +54,14 @@ export async function dropEvery(
     lab,
     guest,
     `match u8 ${opcode} 0xff at ${OPCODE_AT}`,
-    `ok random determ drop ${nth}`,
+    `ok random netrand drop ${nth}`,
   );
 }
 
-/** Damages every `nth` RoCE packet that comes to the guest: the ICRC is wrong, and nothing below RoCE can tell. */
-export async function damageEvery(lab: Lab, guest: Guest, nth: number): Promise<void> {
+/** Damages one in `nth` RoCE packets that come to the guest, by chance: the ICRC is wrong, and nothing below RoCE can tell. */
+export async function damageOneIn(lab: Lab, guest: Guest, nth: number): Promise<void> {
   const munge = `munge offset ${UDP_CHECKSUM_AT} u16 set 0 munge offset ${BEHIND_BTH_AT} u8 invert`;
-  await filter(lab, guest, '', `ok random determ pipe ${nth} action pedit ${munge}`);
+  await filter(lab, guest, '', `ok random netrand pipe ${nth} action pedit ${munge}`);
 }
 
 async function filter(lab: Lab, guest: Guest, match: string, action: string): Promise<void> {
