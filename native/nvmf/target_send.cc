@@ -114,7 +114,8 @@ void TargetEngineImpl::fill_response(TargetQueue* queue, Command* command,
   request->wr_id = work_id(Work::Response, command->slot);
   request->opcode = invalidate ? rdma::Opcode::SendWithInvalidate : rdma::Opcode::Send;
   request->flags = rdma::kSignaled;
-  if (device.max_inline >= kCqeBytes) request->flags |= rdma::kInline;
+  if (device.max_inline >= kCqeBytes && (!invalidate || device.inline_with_invalidate))
+    request->flags |= rdma::kInline;
   request->num_sge = 1;
   request->sg_list = sge;
   if (invalidate) request->imm_or_rkey = command->block.key;

@@ -244,6 +244,7 @@ struct Capabilities {
   // Without an SRQ a queue pair takes receives from its creation on, and has them before a peer can
   // send.
   bool send_with_invalidate = false, memory_windows = false, srq = false;
+  bool inline_with_invalidate = true;  // SendWithInvalidate takes kInline
   bool atomics = false;            // Atomic* on Rc, kRemoteAtomic
   bool unconnected_setup = false;  // connect_path()
   bool uc = false, ud = false;     // queue pairs of these types; ud: create_address_handle()

@@ -252,6 +252,18 @@ TEST(a_device_that_cannot_invalidate_answers_plainly) {
   CHECK_EQ(answer.invalidated, 0u);
 }
 
+TEST(a_device_without_inline_data_for_an_invalidation_invalidates_from_memory) {
+  rdma::Capabilities c = LoopbackFabric::full_capabilities();
+  c.inline_with_invalidate = false;
+  Bound b(16, TargetRig::small_limits(), c);
+  const uint32_t key = b.host.bind_window(0, 4096);
+  b.rig.settle();
+  const Answer answer = b.host.ask(
+      Sqe(io::kRead, 1, 1).range(0, 8).keyed(b.host.address(), 4096, key, kSglKeyedInvalidate));
+  CHECK_EQ(answer.status, 0);
+  CHECK_EQ(answer.invalidated, key);
+}
+
 TEST(without_shared_receive_queues_each_queue_has_receives_of_its_own) {
   rdma::Capabilities c = LoopbackFabric::full_capabilities();
   c.srq = false;

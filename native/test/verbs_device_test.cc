@@ -2,6 +2,7 @@
 // none, capabilities, registration, work requests and completions.
 #include <sys/resource.h>
 
+#include "rdma/verbs/text.h"
 #include "support/verbs_rig.h"
 
 using namespace nvmeof;
@@ -111,6 +112,16 @@ TEST(windows_of_rdma_rxe_are_left_alone) {
   CHECK(rig.device->capabilities().send_with_invalidate);
 }
 
+TEST(siw_takes_no_inline_data_with_an_invalidation) {
+  VerbsRig rig;
+  auto& siw = rig.fake.add_device("siw0", "10.9.0.1");
+  rig.fake.make_iwarp(siw);
+  siw.attributes.vendor_id = 0x626d74;
+  REQUIRE(rig.open());
+  CHECK(rig.device->capabilities().send_with_invalidate);
+  CHECK(!rig.device->capabilities().inline_with_invalidate);
+}
+
 TEST(inline_data_is_found_by_trying) {
   VerbsRig rig;
   rig.fake.add_device("rxe0", "10.9.0.1");
@@ -181,6 +192,7 @@ TEST(work_requests_are_posted_in_one_chain_and_retire_in_order) {
     CHECK(sends[0].wr.opcode == IBV_WR_RDMA_WRITE && sends[0].wr.send_flags == 0);
     CHECK(sends[0].wr.wr.rdma.remote_addr == 0xABCD && sends[0].wr.wr.rdma.rkey == 99);
     CHECK(sends[1].wr.opcode == IBV_WR_SEND_WITH_INV && sends[1].wr.invalidate_rkey == 98);
+    CHECK_EQ(sends[1].wr.wr.rdma.rkey, 98u);  // where siw's library looks
     CHECK(sends[1].sge.addr == 0x1000 && sends[1].sge.length == 16 && sends[1].sge.lkey == 7);
     ibv_wc wc{};
     wc.wr_id = sends[1].wr.wr_id;
@@ -191,6 +203,14 @@ TEST(work_requests_are_posted_in_one_chain_and_retire_in_order) {
     CHECK(out[0].qp_context == &rig && out[0].status == Status::Success);
     CHECK_EQ(rig.qp->outstanding_sends(), 0u);
   });
+}
+
+TEST(what_a_post_returns_becomes_an_errno) {
+  CHECK_EQ(verbs::error_of_post(0), 0);
+  CHECK_EQ(verbs::error_of_post(ENOMEM), ENOMEM);
+  CHECK_EQ(verbs::error_of_post(-EINVAL), EINVAL);
+  errno = ENOTCONN;
+  CHECK_EQ(verbs::error_of_post(-1), ENOTCONN);
 }
 
 TEST(a_full_send_queue_and_a_refused_chain_leave_what_was_accepted) {

@@ -186,7 +186,7 @@ Result<void> post_receives(std::span<const ReceiveWorkRequest> requests,
       wr.sg_list = reinterpret_cast<ibv_sge*>(const_cast<Sge*>(request.sg_list));
       wr.num_sge = request.num_sge;
     }
-    if (const int code = post(queue, chain.data()); code != 0)
+    if (const int code = error_of_post(post(queue, chain.data())); code != 0)
       return Error{code, "post_receive failed" + reason_of(code)};
     at += count;
   }

@@ -19,6 +19,8 @@ constexpr uint32_t kInlineWanted = 64;
 // end a key a second time, from either side, stops the kernel (rxe_do_invalidate_mw, up to 6.12 at
 // least). Without a window no peer can do that.
 constexpr uint32_t kSoftRoceVendor = 0xffffff;
+// siw. Its kernel half takes inline data of SEND and RDMA WRITE alone (siw_activate_tx_from_sq).
+constexpr uint32_t kSoftIwarpVendor = 0x626d74;
 constexpr uint32_t kReadsMax = 255;  // what a CM message can say
 
 template <typename F>
@@ -144,6 +146,8 @@ Result<void> Device::read_capabilities(const DeviceOptions& options) {
   constexpr unsigned kType2 = IBV_DEVICE_MEM_WINDOW_TYPE_2A | IBV_DEVICE_MEM_WINDOW_TYPE_2B;
   can.memory_windows = can.send_with_invalidate && limits_.vendor_id != kSoftRoceVendor &&
                        (limits_.device_cap_flags & kType2) != 0;
+  can.inline_with_invalidate = traits_.inline_with_invalidate =
+      limits_.vendor_id != kSoftIwarpVendor;
   if (can.fabric == Fabric::Iwarp) {
     can.receiver_not_ready = false;
     can.max_read_sge = 1;

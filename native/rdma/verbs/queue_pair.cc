@@ -190,7 +190,7 @@ Result<void> QueuePair::post(ibv_send_wr* first, size_t count) {
   if (count == 0) return {};
   ibv_send_wr* bad = nullptr;
   head_ += count;
-  const int code = ibv_post_send(qp_, first, &bad);
+  const int code = error_of_post(ibv_post_send(qp_, first, &bad));
   if (code == 0) return {};
   // From `bad` on nothing was taken.
   const uint64_t accepted = bad != nullptr ? (bad->wr_id & ~kSendBit) : head_ - count;
@@ -211,6 +211,9 @@ Result<void> QueuePair::fill(const SendWorkRequest& request, Sent* sent, ibv_sen
     return Error{EOPNOTSUPP, "post_send: iWARP has no immediate data"};
   if ((request.flags & kInline) != 0 && total_length(request) > traits_.max_inline)
     return refuse("more inline data than the queue pair takes");
+  if ((request.flags & kInline) != 0 && request.opcode == Opcode::SendWithInvalidate &&
+      !traits_.inline_with_invalidate)
+    return refuse("the device takes no inline data with an invalidation");
   *sent = {request.wr_id, request.opcode, nullptr, {}};
   *wr = {};
   wr->opcode = kOpcodes[static_cast<size_t>(request.opcode)];
@@ -224,6 +227,8 @@ Result<void> QueuePair::fill(const SendWorkRequest& request, Sent* sent, ibv_sen
     case Opcode::SendWithInvalidate:
     case Opcode::LocalInvalidate:
       wr->invalidate_rkey = request.imm_or_rkey;
+      // siw's library takes it from here (push_send_wqe of libsiw); nobody else looks.
+      wr->wr.rdma.rkey = request.imm_or_rkey;
       break;
     case Opcode::RdmaWriteWithImm:
       wr->imm_data = htonl(request.imm_or_rkey);

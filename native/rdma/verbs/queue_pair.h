@@ -47,6 +47,7 @@ class QueuePairFailure {
 
 struct QueuePairTraits {
   uint32_t max_inline = 0;
+  bool inline_with_invalidate = true;
   bool register_read_sinks = false;  // iWARP
   bool immediates = true;            // not on iWARP
 };

@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 
+#include <cerrno>
 #include <cstring>
 
 namespace nvmeof::rdma::verbs {
@@ -81,6 +82,11 @@ ibv_gid gid_of(const sockaddr_storage& address) {
 
 bool same_gid(const ibv_gid& a, const ibv_gid& b) {
   return std::memcmp(a.raw, b.raw, sizeof a.raw) == 0;
+}
+
+int error_of_post(int returned) {
+  if (returned >= 0) return returned;
+  return returned == -1 && errno != 0 ? errno : -returned;
 }
 
 std::string reason_of(int code) {

@@ -19,6 +19,8 @@ sockaddr_storage storage_of(const sockaddr& address);
 // ::ffff:a.b.c.d (InfiniBand Architecture, annex A17.4.3).
 ibv_gid gid_of(const sockaddr_storage& address);
 bool same_gid(const ibv_gid& a, const ibv_gid& b);
+// What a post returned, as errno: some providers return it negative, or -1 and set errno.
+int error_of_post(int returned);
 // " (errno text)".
 std::string reason_of(int code);
 

@@ -130,6 +130,8 @@ Result<void> LoopbackQueuePair::check(const SendWorkRequest& request) const {
     return Error{EINVAL, "the device cannot invalidate"};
   if (request.opcode > Opcode::LocalInvalidate) return Error{EINVAL, "the device has no atomics"};
   if (request.flags & kInline) {
+    if (request.opcode == Opcode::SendWithInvalidate && !c.inline_with_invalidate)
+      return Error{EINVAL, "no inline data with an invalidation"};
     uint64_t length = 0;
     for (unsigned i = 0; i < request.num_sge; i++) length += request.sg_list[i].length;
     if (length > c.max_inline) return Error{EINVAL, "more inline data than the device takes"};

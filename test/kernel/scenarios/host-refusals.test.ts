@@ -64,6 +64,12 @@ side('kernel host → our target on soft', (scenario) => {
     async (lab) => {
       await startOurTarget(lab);
       const host = await KernelHost.prepare(lab);
+      // A reset without an answer ends with the admin timeout: 60 s, if it were not for this.
+      const timeout = '/sys/module/nvme_core/parameters/admin_timeout';
+      const before = await host.guest.run(`cat ${timeout}; echo 5 >${timeout}`);
+      lab.defer(() =>
+        host.guest.alive ? host.guest.run(`echo ${before.trim()} >${timeout}`) : undefined,
+      );
       const device = await host.connectDevice({ args: '--keep-alive-tmo=60 --reconnect-delay=1' });
       const controller = device.slice(5, -2);
       for (let round = 0; round < 3; round += 1) {

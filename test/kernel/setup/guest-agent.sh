@@ -1,5 +1,5 @@
 #!/run/agent/busybox sh
-# Process 1 of a guest: runs the scripts that come through a virtio port and answers with what they printed.
+# The agent in a guest: runs the scripts that come through a virtio port and answers with what they printed.
 #   in:  ID SECONDS BASE64(script)      out: ID EXITCODE BASE64(stdout) BASE64(stderr)
 # One line each. Scripts run side by side, with sh, in a session of their own; one that outlasts its seconds is killed
 # and answers 124 or 137. (/bin/sh: busybox would take its own programs before those of the root file system.)

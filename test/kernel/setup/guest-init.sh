@@ -34,4 +34,5 @@ cp /bin/busybox /agent /new/run/agent/
 mount -t 9p -o rw,cache=none,$options share /new/run/share
 mount -t configfs configfs /new/sys/kernel/config
 mount -t debugfs debugfs /new/sys/kernel/debug
-exec switch_root /new /run/agent/agent
+# Process 1 does nothing but wait: whatever a script left behind is taken from the process table as soon as it ends.
+exec switch_root /new /run/agent/busybox sh -c '/run/agent/agent & wait'

@@ -172,7 +172,9 @@ async function runScenario(
   let packets: Capture | undefined;
   let failure: Error | undefined;
   try {
-    await lab.takeGuest();
+    const { guest } = await lab.takeGuest();
+    // What an earlier scenario provoked is no news in this one.
+    await guest.run('dmesg -C');
     packets = await capture(join(runFolder, 'packets.pcap'));
     await limited(body(lab), seconds);
   } catch (error) {
@@ -219,8 +221,11 @@ function keepTraces(lab: Lab, failure: Error): Error {
   const name = `${lab.title} ${describeVariant(lab.variant)}`.replace(/[^\w.]+/g, '-');
   const folder = join(keptFolder(), name);
   mkdirSync(folder, { recursive: true });
-  for (const { guest } of lab.seats)
+  for (const { guest } of lab.seats) {
     cpSync(guest.consoleFile, join(folder, `${guest.name}-console.log`));
+    for (const file of readdirSync(guest.share).filter((name) => name.endsWith('.log')))
+      cpSync(join(guest.share, file), join(folder, `${guest.name}-${file}`));
+  }
   for (const {
     name: process,
     process: { stdout, stderr },
