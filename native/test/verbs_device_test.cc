@@ -340,4 +340,40 @@ TEST(the_sink_of_a_read_on_iwarp_has_a_key_while_the_read_is_out) {
   });
 }
 
+TEST(a_send_that_overtakes_a_read_on_iwarp_leaves_it_its_key) {
+  VerbsRig rig;
+  rig.fake.make_iwarp(rig.fake.add_device("siw0", "10.9.0.1"));
+  REQUIRE(rig.open());
+  rig.cm = rig.connect_until("connect");
+  REQUIRE(rig.cm != nullptr);
+  rig.fake.push(RDMA_CM_EVENT_ESTABLISHED, rig.cm);
+  CHECK(rig.handler.wait(1) == "response 5 3 0");
+  rig.run([&] {
+    const uint32_t number = rig.qp->number();
+    const Sge sge{0x1000, 4096, 7};
+    const SendWorkRequest requests[] = {send_of(1, Opcode::RdmaRead, &sge, kSignaled),
+                                        send_of(2, Opcode::RdmaRead, &sge, 0),
+                                        send_of(3, Opcode::Send, &sge, kSignaled)};
+    CHECK(static_cast<bool>(rig.qp->post_send(requests)));
+    CHECK_EQ(rig.fake.live_regions(), 2u);
+    WorkCompletion out[4];
+    const auto complete = [&](size_t index) {
+      ibv_wc wc{};
+      wc.wr_id = rig.fake.qp(number).sends[index].wr.wr_id;
+      rig.fake.complete(number, wc, true);
+      return rig.cq->poll(out);
+    };
+    REQUIRE(complete(2) == 1);
+    CHECK_EQ(out[0].wr_id, 3u);
+    CHECK_EQ(rig.fake.live_regions(), 2u);
+    CHECK_EQ(rig.qp->outstanding_sends(), 3u);
+    CHECK_EQ(complete(1), 0u);  // nobody asked for it
+    CHECK_EQ(rig.fake.live_regions(), 1u);
+    REQUIRE(complete(0) == 1);
+    CHECK_EQ(out[0].wr_id, 1u);
+    CHECK_EQ(rig.fake.live_regions(), 0u);
+    CHECK_EQ(rig.qp->outstanding_sends(), 0u);
+  });
+}
+
 TEST_MAIN

@@ -123,7 +123,7 @@ QueuePair::~QueuePair() {
   handle_->destroy();
   send_cq_->detach(this);
   receive_cq_->detach(this);
-  if (head_ != tail_) retire(head_ - 1);
+  for (; tail_ < head_; tail_++) end_sink(&sent(tail_));
   counts_.queue_pairs.fetch_sub(1, std::memory_order_relaxed);
 }
 
@@ -195,9 +195,7 @@ Result<void> QueuePair::post(ibv_send_wr* first, size_t count) {
   // From `bad` on nothing was taken.
   const uint64_t accepted = bad != nullptr ? (bad->wr_id & ~kSendBit) : head_ - count;
   while (head_ > accepted) {
-    Sent& dropped = sent(--head_);
-    if (dropped.sink != nullptr) library_.dereg_mr(dropped.sink);
-    dropped.sink = nullptr;
+    end_sink(&sent(--head_));
   }
   return Error{code, "post_send failed" + reason_of(code)};
 }
@@ -214,7 +212,9 @@ Result<void> QueuePair::fill(const SendWorkRequest& request, Sent* sent, ibv_sen
   if ((request.flags & kInline) != 0 && request.opcode == Opcode::SendWithInvalidate &&
       !traits_.inline_with_invalidate)
     return refuse("the device takes no inline data with an invalidation");
-  *sent = {request.wr_id, request.opcode, nullptr, {}};
+  *sent = {};
+  sent->wr_id = request.wr_id;
+  sent->opcode = request.opcode;
   *wr = {};
   wr->opcode = kOpcodes[static_cast<size_t>(request.opcode)];
   wr->send_flags = send_flags(request.flags);
@@ -272,6 +272,9 @@ Result<void> QueuePair::fill_read(const SendWorkRequest& request, Sent* sent, ib
   if (sent->sink == nullptr) return registration_error(errno, sge.length);
   sent->sink_sge = {sge.address, sge.length, sent->sink->lkey};
   wr->sg_list = &sent->sink_sge;
+  // The key has to outlast the READ, so its end must be known.
+  sent->silent = (request.flags & kSignaled) == 0;
+  wr->send_flags |= IBV_SEND_SIGNALED;
   return {};
 }
 
@@ -287,13 +290,17 @@ Result<void> QueuePair::post_receive(std::span<const ReceiveWorkRequest> request
 
 // ---- Completions
 
-void QueuePair::retire(uint64_t through) {
-  for (; tail_ <= through; tail_++) {
-    Sent& done = sent(tail_);
-    if (done.sink == nullptr) continue;
-    library_.dereg_mr(done.sink);
-    done.sink = nullptr;
-  }
+void QueuePair::end_sink(Sent* read) {
+  if (read->sink != nullptr) library_.dereg_mr(read->sink);
+  read->sink = nullptr;
+}
+
+// A completion ends what was posted before it as well. Not a READ with a sink: over iWARP a SEND is
+// complete when it has left, a READ when its data has come, so that later SENDs overtake it.
+void QueuePair::retire(uint64_t sequence) {
+  end_sink(&sent(sequence));
+  completed_ = std::max(completed_, sequence + 1);
+  while (tail_ < completed_ && sent(tail_).sink == nullptr) tail_++;
 }
 
 bool QueuePair::complete(const ibv_wc& wc, WorkCompletion* out) {
@@ -307,7 +314,9 @@ bool QueuePair::complete(const ibv_wc& wc, WorkCompletion* out) {
     const Sent& done = sent(sequence);
     out->wr_id = done.wr_id;
     out->opcode = done.opcode;
-    retire(sequence);  // those before it were not signaled
+    const bool silent = done.silent && wc.status == IBV_WC_SUCCESS;
+    retire(sequence);
+    if (silent) return false;
   } else {
     out->receive = true;
     out->wr_id = wc.wr_id;

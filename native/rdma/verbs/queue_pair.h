@@ -81,6 +81,7 @@ class QueuePair final : public rdma::QueuePair {
     Opcode opcode = Opcode::Send;
     ibv_mr* sink = nullptr;  // iWARP: where the READ's data goes; ends with it
     ibv_sge sink_sge{};
+    bool silent = false;  // signaled for our sake alone
   };
 
   QueuePair(const Library& library, ibv_qp* qp, const QueuePairOptions& options,
@@ -88,7 +89,8 @@ class QueuePair final : public rdma::QueuePair {
   Result<void> fill(const SendWorkRequest& request, Sent* sent, ibv_send_wr* wr);
   Result<void> fill_read(const SendWorkRequest& request, Sent* sent, ibv_send_wr* wr);
   Result<void> post(ibv_send_wr* first, size_t count);
-  void retire(uint64_t through);
+  void retire(uint64_t sequence);
+  void end_sink(Sent* read);
   Sent& sent(uint64_t sequence) { return ring_[sequence & (ring_.size() - 1)]; }
 
   const Library& library_;
@@ -103,7 +105,8 @@ class QueuePair final : public rdma::QueuePair {
   QueuePairFailure& failure_;
   ObjectCounts& counts_;
   bool told_ = false;
-  uint64_t head_ = 0, tail_ = 0;  // sequence numbers: next to be posted, oldest outstanding
+  // Sequence numbers: next to be posted, oldest outstanding, the next after all that completed.
+  uint64_t head_ = 0, tail_ = 0, completed_ = 0;
   std::vector<Sent> ring_;
 };
 
