@@ -1,8 +1,10 @@
 #include "block/uring_channel.h"
 
+#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 
 #include "block/text.h"
@@ -66,13 +68,28 @@ Result<void> UringChannel::set_up(const FixedBuffer* buffers, uint32_t buffer_co
   buffers_refused_ =
       buffer_count > 0 && io_uring_register_buffers(&ring_, vectors.data(), buffer_count) != 0;
   if (!buffers_refused_) buffers_.assign(buffers, buffers + buffer_count);
-  if (reactor_) reactor_->add_fd(ring_.ring_fd);
+  if (!reactor_) return {};
+  event_fd_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+  if (event_fd_ < 0) return Error{errno, "io_uring: no eventfd: " + errno_text(errno)};
+  if (const int refused = io_uring_register_eventfd(&ring_, event_fd_); refused != 0)
+    return Error{-refused, "io_uring: cannot register an eventfd: " + errno_text(-refused)};
+  ask_for_event(false);
+  reactor_->add_fd(event_fd_);
   return {};
+}
+
+void UringChannel::ask_for_event(bool wanted) {
+  event_wanted_ = wanted;
+  // Where the kernel cannot be told (before 5.8), it signals always.
+  io_uring_cq_eventfd_toggle(&ring_, wanted);
 }
 
 UringChannel::~UringChannel() {
   if (!ring_open_) return;
-  if (reactor_) reactor_->remove_fd(ring_.ring_fd);
+  if (event_fd_ >= 0) {
+    reactor_->remove_fd(event_fd_);
+    close(event_fd_);
+  }
   if (fixed_file_) io_uring_unregister_files(&ring_);  // now: the ring itself goes later
   io_uring_queue_exit(&ring_);
 }
@@ -220,6 +237,7 @@ int UringChannel::reap() {
 
 int UringChannel::poll(reactor::TimeNs) {
   if (in_flight_ + waiting_count_ + cancels_ == 0) return 0;
+  if (event_wanted_) ask_for_event(false);
   int work = 0;
   for (;;) {
     fill();
@@ -239,7 +257,19 @@ int UringChannel::poll(reactor::TimeNs) {
 }
 
 bool UringChannel::arm() {
-  return waiting_count_ == 0 && unsubmitted_ == 0 && io_uring_cq_ready(&ring_) == 0;
+  if (waiting_count_ > 0 || unsubmitted_ > 0) return false;
+  if (event_possible_) {
+    // Here, not in poll(): an event may come after its completion was taken, however late.
+    uint64_t count;
+    [[maybe_unused]] const ssize_t taken = read(event_fd_, &count, sizeof count);
+  }
+  if (in_flight_ + cancels_ == 0 || event_fd_ < 0) return in_flight_ + cancels_ == 0;
+  event_possible_ = true;
+  ask_for_event(true);
+  // The kernel first says that there is work, then looks whether an event is wanted.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  return io_uring_cq_ready(&ring_) == 0 && (IO_URING_READ_ONCE(*ring_.sq.kflags) &
+                                            (IORING_SQ_TASKRUN | IORING_SQ_CQ_OVERFLOW)) == 0;
 }
 
 void UringChannel::cancel_all() {

@@ -1,6 +1,7 @@
 // A reactor's own io_uring on one file: requests are queued by submit(), leave together at the next
-// poll(), and their completions are taken in batches. The ring's descriptor wakes a sleeping
-// reactor.
+// poll(), and their completions are taken in batches. An eventfd wakes a sleeping reactor: the
+// ring's own descriptor does not become readable for completions that wait for the thread to take
+// them (IORING_SETUP_DEFER_TASKRUN, seen with 6.12 and 6.18). It is asked for only before a sleep.
 #pragma once
 #include <liburing.h>
 
@@ -34,10 +35,13 @@ class UringChannel final : public Channel {
   int fixed_buffer_of(const iovec& piece) const;
   void finish(Request* request, int error);
   int reap();
+  void ask_for_event(bool wanted);
 
   reactor::Reactor* reactor_;
   FileHandle* file_;
   io_uring ring_{};
+  int event_fd_ = -1;
+  bool event_wanted_ = false, event_possible_ = false;
   bool ring_open_ = false, fixed_file_ = false, buffers_refused_ = false;
   std::vector<FixedBuffer> buffers_;
   Request* waiting_head_ = nullptr;

@@ -4,7 +4,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstring>
+#include <future>
 #include <thread>
 
 #include "block/backing.h"
@@ -267,6 +269,54 @@ TEST(file_through_io_uring_in_every_cache_mode) {
     CHECK(std::memcmp(copy.data() + 1, arena, 8192) == 0);
     CHECK_EQ(channel.value()->in_flight(), 0u);
   }
+}
+
+// Runs a callable on a reactor's thread.
+template <typename F>
+reactor::Task task_of(F& callable) {
+  return {[](void* context, uint64_t) { (*static_cast<F*>(context))(); }, &callable, 0};
+}
+
+// A flush never ends within the call that starts it: it is a thread of the kernel that ends it.
+TEST(a_reactor_that_sleeps_is_woken_by_what_completes) {
+  const Folder folder;
+  auto backing = open_backing(file_options(folder.file("data", 1 << 20)));
+  REQUIRE(backing);
+  reactor::Options options;
+  options.spin = 0;
+  auto started = reactor::Reactor::start(0, options);
+  REQUIRE(started);
+  reactor::Reactor& reactor = *started.value();
+  std::unique_ptr<Channel> channel;
+  auto open = [&] {
+    channel = std::move(backing.value()->open_channel(&reactor, nullptr, 0).value());
+    reactor.add(channel.get(), reactor::Stage::Block);
+  };
+  reactor.run_and_wait(task_of(open));
+  bool woken = true;
+  for (int round = 0; round < 50 && woken; round++) {
+    std::promise<int> ended;
+    Request request{};
+    request.operation = Operation::Flush;
+    request.context = &ended;
+    request.done = [](Request* done, int error) {
+      static_cast<std::promise<int>*>(done->context)->set_value(error);
+    };
+    auto answer = ended.get_future();
+    auto submit = [&] { channel->submit(&request); };
+    CHECK(reactor.post(task_of(submit)));
+    woken = answer.wait_for(std::chrono::seconds(10)) == std::future_status::ready;
+    CHECK(woken);
+    auto nothing = [] {};
+    if (!woken) reactor.run_and_wait(task_of(nothing));  // wakes it
+    CHECK_EQ(answer.get(), 0);
+  }
+  CHECK(reactor.counters().sleeps.load() > 0);
+  auto end = [&] {
+    reactor.remove(channel.get());
+    channel.reset();
+  };
+  reactor.run_and_wait(task_of(end));
 }
 
 TEST(buffers_that_the_kernel_does_not_register_are_told_and_file_io_works) {
