@@ -10,10 +10,7 @@ const PATIENT = '--reconnect-delay=1 --ctrl-loss-tmo=120 --keep-alive-tmo=5';
 
 /** Once the host has written something since its device appeared. */
 async function writing(host: KernelHost, device: string): Promise<void> {
-  await host.guest.until(
-    `[ "$(awk '{print $5}' /sys/block/${device.slice(5)}/stat)" -gt 20 ]`,
-    90,
-  );
+  await host.guest.until(`[ "$(awk '{print $5}' /sys/block/${device.slice(5)}/stat)" -gt 20 ]`, 90);
 }
 
 /** Both ways, on the guest's card: what it sends, and by way of an ifb device what it receives. */

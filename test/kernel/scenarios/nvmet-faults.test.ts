@@ -60,14 +60,21 @@ async function connected(lab: Lab): Promise<{ peer: NvmetPeer; controller: Contr
   return { peer, controller };
 }
 
+/** Which of them a lost packet moves depends on whose it was. */
+const LOSS = [
+  'soft.requester.retransmits',
+  'soft.responder.read_replays',
+  'soft.responder.duplicates',
+];
+
 const IPV4_EVERY_KERNEL: readonly Variant[] = [...everyKernel(), { ...DEFAULT, mtu: 1024 }];
 
 side('our initiator on soft → kernel nvmet', (scenario) => {
   for (const [name, fault, rounds, grows] of [
-    ['0.1 % loss', 'loss 0.1%', 60, undefined],
-    ['1 % loss', 'loss 1%', 40, 'soft.requester.retransmits'],
-    ['reordering', 'delay 3ms reorder 95%', 30, undefined],
-    ['duplication', 'duplicate 5%', 40, 'soft.responder.duplicates'],
+    ['0.1 % loss', 'loss 0.1%', 60, []],
+    ['1 % loss', 'loss 1%', 40, LOSS],
+    ['reordering', 'delay 3ms reorder 95%', 30, []],
+    ['duplication', 'duplicate 5%', 40, ['soft.responder.duplicates']],
   ] as const) {
     scenario(
       name === 'reordering' ? name : `${name} in both directions`,
@@ -81,7 +88,8 @@ side('our initiator on soft → kernel nvmet', (scenario) => {
         const receive = name === 'reordering' ? {} : { receive: fault };
         await impair(lab, peer.guest, { ...receive, send: fault });
         const grew = await counting(controller, () => exercise(controller, rounds));
-        if (grows !== undefined) expect(grew(grows), grows).to.be.greaterThan(0);
+        const seen = grows.reduce((sum, counter) => sum + grew(counter), 0);
+        if (grows.length > 0) expect(seen, grows.join(' + ')).to.be.greaterThan(0);
         await repair(peer.guest);
         await controller.disconnect();
       },

@@ -1,11 +1,12 @@
 /**
- * Our target on verbs side by side with nvmet: one guest, one kernel host, the same backing (files in memory), turn and
+ * Our target on verbs side by side with nvmet: one guest, one kernel host, the same backing (block devices in memory), turn and
  * turn about. Emulation says nothing about absolute speed; the ratios of one run do.
  *   npm run test:kernel -- --grep 'ours beside nvmet'
  */
 import { expect } from 'chai';
 import { KernelHost } from '../support/kernel-host.ts';
 import { startGuestTarget } from '../support/in-guest.ts';
+import { addNullBlock, removeNullBlock } from '../support/null-block.ts';
 import { Nvmet } from '../support/nvmet.ts';
 import { NQN } from '../support/our-target.ts';
 import { DEFAULT, side } from '../support/scenario.ts';
@@ -37,13 +38,18 @@ function median(values: readonly number[]): number {
 side('kernel host → our target on verbs', (scenario) => {
   scenario('ours beside nvmet', { variants: [DEFAULT], seconds: 900 }, async (lab) => {
     const { guest, address } = await lab.takeGuest();
+    for (const name of ['nullb0', 'nullb1']) {
+      await addNullBlock(guest, name);
+      lab.defer(() => (guest.alive ? removeNullBlock(guest, name) : undefined));
+    }
     const nvmet = await Nvmet.prepare(guest);
     lab.defer(() => (guest.alive ? nvmet.clear() : undefined));
-    await guest.run('truncate -s 64M /tmp/nvmet.img /tmp/ours.img');
     await nvmet.addSubsystem(NVMET_NQN);
-    await nvmet.addNamespace(NVMET_NQN, 1, '/tmp/nvmet.img');
+    await nvmet.addNamespace(NVMET_NQN, 1, '/dev/nullb0');
     await nvmet.addPort(1, address, NVMET_PORT, [NVMET_NQN]);
-    const target = await startGuestTarget(lab, guest, address, { exported: '/tmp/ours.img' });
+    const target = await startGuestTarget(lab, guest, address, {
+      exported: '/dev/nullb1,cache=direct',
+    });
     const host = await KernelHost.prepare(lab);
     const devices = {
       ours: await host.connectDevice({ address }),

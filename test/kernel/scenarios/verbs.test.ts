@@ -6,25 +6,14 @@
 import { expect } from 'chai';
 import { KernelHost } from '../support/kernel-host.ts';
 import { nvmeofIn, startGuestTarget } from '../support/in-guest.ts';
-import { Nvmet } from '../support/nvmet.ts';
+import { NQN as NVMET_NQN, NvmetPeer } from '../support/nvmet-peer.ts';
 import { NQN, startOurTarget } from '../support/our-target.ts';
-import { DEFAULT, everyVariant, side, SMALL_V6, type Lab } from '../support/scenario.ts';
+import { DEFAULT, everyVariant, side, SMALL_V6 } from '../support/scenario.ts';
 
 const SIW = { ...DEFAULT, driver: 'siw' } as const;
 const VARIANTS = [...everyVariant(), SIW];
 const VERIFY = '--rw=randwrite --bsrange=512-128k --size=8m --iodepth=16 --verify=crc32c';
 const BENCH = '--rw randrw --bs 8k --qd 8 --size 8MiB --number 400 --verify';
-
-async function startNvmet(lab: Lab): Promise<string> {
-  const { guest, address } = await lab.takeGuest();
-  const nvmet = await Nvmet.prepare(guest);
-  lab.defer(() => (guest.alive ? nvmet.clear() : undefined));
-  await guest.run('truncate -s 64M /tmp/back.img');
-  await nvmet.addSubsystem(NQN);
-  await nvmet.addNamespace(NQN, 1, '/tmp/back.img');
-  await nvmet.addPort(1, address, 4420, [NQN]);
-  return address;
-}
 
 side('kernel host → our target on verbs', (scenario) => {
   scenario(
@@ -50,12 +39,11 @@ side('our initiator on verbs → kernel target', (scenario) => {
     'discover, info, bench with verification',
     { variants: VARIANTS, seconds: 400 },
     async (lab) => {
-      const address = await startNvmet(lab);
-      const { guest } = await lab.takeGuest();
+      const { guest, address } = await NvmetPeer.start(lab);
       const endpoint = address.includes(':') ? `'[${address}]'` : address;
-      expect(await nvmeofIn(guest, `discover ${endpoint}`)).to.include(NQN);
-      expect(await nvmeofIn(guest, `info ${endpoint} ${NQN}`)).to.include('64');
-      await nvmeofIn(guest, `bench ${endpoint} ${NQN} ${BENCH}`);
+      expect(await nvmeofIn(guest, `discover ${endpoint}`)).to.include(NVMET_NQN);
+      expect(await nvmeofIn(guest, `info ${endpoint} ${NVMET_NQN}`)).to.include('64');
+      await nvmeofIn(guest, `bench ${endpoint} ${NVMET_NQN} ${BENCH}`);
     },
   );
 });

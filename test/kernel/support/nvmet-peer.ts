@@ -3,16 +3,16 @@
  * guest's memory. Commands of our CLI and controllers of our library connect to it from outside the guest.
  */
 import { connect, type ConnectOptions, type Controller } from '../../../initiator/index.ts';
-import { acquireRuntime } from '../../../native/shared-runtime.ts';
 import { Process, type Finished } from '../../support/processes.ts';
 import type { Guest } from './guest.ts';
+import { addNullBlock, removeNullBlock } from './null-block.ts';
 import { Nvmet } from './nvmet.ts';
 import type { Lab } from './scenario.ts';
 
 export const NQN = 'nqn.2026-11.io.nvmeof:kernel-target';
 export const PORT = 4420;
 const PORT_ID = 1;
-const NULLB = '/sys/kernel/config/nullb';
+const NULLB = 'nullb0';
 const CLI_SECONDS = 60;
 
 export interface NvmetOptions {
@@ -27,7 +27,7 @@ export class NvmetPeer {
   readonly nvmet: Nvmet;
   readonly address: string;
   /** Of the namespace, in the guest. */
-  readonly device = '/dev/nullb0';
+  readonly device = `/dev/${NULLB}`;
   readonly #lab: Lab;
   #commands = 0;
 
@@ -39,7 +39,7 @@ export class NvmetPeer {
   }
 
   static async start(lab: Lab, options: NvmetOptions = {}): Promise<NvmetPeer> {
-    const { mebibytes = 64, blockBytes = 512, moduleParameters } = options;
+    const { mebibytes, blockBytes, moduleParameters } = options;
     const { guest, address } = await lab.takeGuest();
     if (moduleParameters !== undefined) {
       await guest.run(`modprobe -r nvmet-rdma; modprobe nvmet-rdma ${moduleParameters}`);
@@ -48,14 +48,7 @@ export class NvmetPeer {
     const nvmet = await Nvmet.prepare(guest);
     const peer = new NvmetPeer(lab, guest, address, nvmet);
     lab.defer(() => (guest.alive ? peer.#clear() : undefined));
-    await guest.run(`modprobe null_blk nr_devices=0
-      mkdir ${NULLB}/nullb0
-      cd ${NULLB}/nullb0
-      echo ${mebibytes} >size
-      echo ${blockBytes} >blocksize
-      echo 1 >memory_backed
-      echo 1 >discard
-      echo 1 >power`);
+    await addNullBlock(guest, NULLB, { mebibytes, blockBytes });
     await nvmet.addSubsystem(NQN);
     await nvmet.addNamespace(NQN, 1, peer.device);
     await nvmet.addPort(PORT_ID, address, PORT, [NQN]);
@@ -93,16 +86,6 @@ export class NvmetPeer {
     return controller;
   }
 
-  /** A runtime that stays: reactors and their counters outlive the controllers. */
-  keepRuntime(): ReturnType<typeof acquireRuntime> {
-    const lease = acquireRuntime();
-    this.#lab.defer(() => {
-      lease.release();
-      return undefined;
-    });
-    return lease;
-  }
-
   /** Takes the subsystem off the port: its controllers end, and nobody listens. */
   withdraw(): Promise<void> {
     return this.nvmet.withdraw(PORT_ID, NQN);
@@ -114,6 +97,6 @@ export class NvmetPeer {
 
   async #clear(): Promise<void> {
     await this.nvmet.clear();
-    await this.guest.run(`rmdir ${NULLB}/nullb0`);
+    await removeNullBlock(this.guest, NULLB);
   }
 }
