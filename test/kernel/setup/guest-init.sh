@@ -1,6 +1,7 @@
 #!/bin/busybox sh
 # /init of a guest: makes the machine's own root file system the guest's (9p, read-only, below an overlay in memory), so
-# that every program and this repository are there, and becomes the agent. /run/share is a folder of the run, writable.
+# that every program is there, and becomes the agent. /run/share is a folder of the run, writable, with the path of this
+# repository in the file "repository"; the repository itself is at /run/repository.
 export PATH=/bin:/sbin:/usr/bin:/usr/sbin
 mount -t devtmpfs dev /dev 2>/dev/null
 mount -t proc proc /proc
@@ -24,14 +25,17 @@ for folder in dev proc sys; do
   mount --move /$folder /new/$folder
 done
 mount -t tmpfs tmpfs /new/run
+mkdir -p /new/run/share /new/run/agent /new/run/repository
+mount -t 9p -o rw,cache=none,$options share /new/run/share
+# Before /tmp is covered: the repository may be there.
+mount --bind "/new$(cat /new/run/share/repository)" /new/run/repository
 mount -t tmpfs tmpfs /new/tmp
 # switch_root empties the initramfs: what is needed of it moves to memory.
 release=$(uname -r)
-mkdir -p /rw/modules "/new/usr/lib/modules/$release" /new/run/share /new/run/agent /new/mnt
+mkdir -p /rw/modules "/new/usr/lib/modules/$release" /new/mnt
 cp -a "/lib/modules/$release/." /rw/modules/
 mount --bind /rw/modules "/new/usr/lib/modules/$release"
 cp /bin/busybox /agent /new/run/agent/
-mount -t 9p -o rw,cache=none,$options share /new/run/share
 mount -t configfs configfs /new/sys/kernel/config
 mount -t debugfs debugfs /new/sys/kernel/debug
 # Process 1 does nothing but wait: whatever a script left behind is taken from the process table as soon as it ends.

@@ -5,9 +5,18 @@
  */
 import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
-import { closeSync, existsSync, mkdirSync, openSync, readFileSync, rmSync } from 'node:fs';
+import {
+  closeSync,
+  existsSync,
+  mkdirSync,
+  openSync,
+  readFileSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs';
 import { createServer, type Socket } from 'node:net';
 import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
 import { Channel, type Output } from './channel.ts';
 import { runFolder, type Kernel } from './environment.ts';
 
@@ -21,6 +30,7 @@ export interface GuestOptions {
   readonly memory?: string;
 }
 
+const REPOSITORY = fileURLToPath(new URL('../../..', import.meta.url)).replace(/\/$/, '');
 const BOOT_SECONDS = 120;
 const SCRIPT_SECONDS = 60;
 /** Beyond the script's own limit, for the answer to come. */
@@ -77,6 +87,7 @@ export class Guest {
     const folder = join(runFolder, options.name);
     const share = join(folder, 'share');
     mkdirSync(share, { recursive: true });
+    writeFileSync(join(share, 'repository'), REPOSITORY);
     const consoleFile = join(folder, 'console.log');
     const server = createServer().listen(join(folder, 'control'));
     await once(server, 'listening');

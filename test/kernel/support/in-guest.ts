@@ -1,7 +1,6 @@
 /** The product inside a guest, on the verbs provider there: its target as a process of the guest, its other sub-commands. */
 import { execFileSync } from 'node:child_process';
 import { expect } from 'chai';
-import { CLI } from '../../support/processes.ts';
 import type { Guest } from './guest.ts';
 import { NQN } from './our-target.ts';
 import type { Lab } from './scenario.ts';
@@ -9,6 +8,8 @@ import type { Lab } from './scenario.ts';
 /** Node starts slowly in emulation. */
 const START_SECONDS = 120;
 const SIZE = '64MiB';
+
+const CLI = '/run/repository/tools/cli/bin.js';
 
 let compiled = false;
 
