@@ -245,9 +245,9 @@ struct Capabilities {
   // send.
   bool send_with_invalidate = false, memory_windows = false, srq = false;
   bool inline_with_invalidate = true;  // SendWithInvalidate takes kInline
-  bool atomics = false;            // Atomic* on Rc, kRemoteAtomic
-  bool unconnected_setup = false;  // connect_path()
-  bool uc = false, ud = false;     // queue pairs of these types; ud: create_address_handle()
+  bool atomics = false;                // Atomic* on Rc, kRemoteAtomic
+  bool unconnected_setup = false;      // connect_path()
+  bool uc = false, ud = false;         // queue pairs of these types; ud: create_address_handle()
   // A SEND that finds no receive is tried again. False on iWARP: it ends the connection.
   bool receiver_not_ready = true;
   uint32_t path_mtu = 1024;  // bytes
