@@ -262,7 +262,7 @@ bool UringChannel::arm() {
     uint64_t count;
     [[maybe_unused]] const ssize_t taken = read(event_fd_, &count, sizeof count);
   }
-  if (in_flight_ + cancels_ == 0 || event_fd_ < 0) return in_flight_ + cancels_ == 0;
+  if (in_flight_ + cancels_ == 0) return true;
   event_possible_ = true;
   ask_for_event(true);
   // The kernel first says that there is work, then looks whether an event is wanted. (Not a fence

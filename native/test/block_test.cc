@@ -12,6 +12,7 @@
 #include "block/backing.h"
 #include "block/thread_channel.h"
 #include "block/uring_channel.h"
+#include "support/run_on.h"
 #include "test.h"
 
 namespace nvmeof::block {
@@ -271,12 +272,6 @@ TEST(file_through_io_uring_in_every_cache_mode) {
   }
 }
 
-// Runs a callable on a reactor's thread.
-template <typename F>
-reactor::Task task_of(F& callable) {
-  return {[](void* context, uint64_t) { (*static_cast<F*>(context))(); }, &callable, 0};
-}
-
 // A flush never ends within the call that starts it: it is a thread of the kernel that ends it.
 TEST(a_reactor_that_sleeps_is_woken_by_what_completes) {
   const Folder folder;
@@ -288,11 +283,10 @@ TEST(a_reactor_that_sleeps_is_woken_by_what_completes) {
   REQUIRE(started);
   reactor::Reactor& reactor = *started.value();
   std::unique_ptr<Channel> channel;
-  auto open = [&] {
+  test::run_on(reactor, [&] {
     channel = std::move(backing.value()->open_channel(&reactor, nullptr, 0).value());
     reactor.add(channel.get(), reactor::Stage::Block);
-  };
-  reactor.run_and_wait(task_of(open));
+  });
   bool woken = true;
   for (int round = 0; round < 50 && woken; round++) {
     std::promise<int> ended;
@@ -303,20 +297,17 @@ TEST(a_reactor_that_sleeps_is_woken_by_what_completes) {
       static_cast<std::promise<int>*>(done->context)->set_value(error);
     };
     auto answer = ended.get_future();
-    auto submit = [&] { channel->submit(&request); };
-    CHECK(reactor.post(task_of(submit)));
+    test::run_on(reactor, [&] { channel->submit(&request); });
     woken = answer.wait_for(std::chrono::seconds(10)) == std::future_status::ready;
     CHECK(woken);
-    auto nothing = [] {};
-    if (!woken) reactor.run_and_wait(task_of(nothing));  // wakes it
+    if (!woken) test::run_on(reactor, [] {});  // wakes it
     CHECK_EQ(answer.get(), 0);
   }
   CHECK(reactor.counters().sleeps.load() > 0);
-  auto end = [&] {
+  test::run_on(reactor, [&] {
     reactor.remove(channel.get());
     channel.reset();
-  };
-  reactor.run_and_wait(task_of(end));
+  });
 }
 
 TEST(buffers_that_the_kernel_does_not_register_are_told_and_file_io_works) {

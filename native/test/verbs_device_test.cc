@@ -315,10 +315,7 @@ TEST(the_sink_of_a_read_on_iwarp_has_a_key_while_the_read_is_out) {
   REQUIRE(rig.open());
   const Capabilities& can = rig.device->capabilities();
   CHECK(can.fabric == Fabric::Iwarp && !can.receiver_not_ready && !can.memory_windows);
-  rig.cm = rig.connect_until("connect");
-  REQUIRE(rig.cm != nullptr);
-  rig.fake.push(RDMA_CM_EVENT_ESTABLISHED, rig.cm);
-  CHECK(rig.handler.wait(1) == "response 5 3 0");
+  REQUIRE(rig.establish_iwarp());
   rig.run([&] {
     const uint32_t number = rig.qp->number();
     CHECK(rig.fake.states(number) == "INIT ");  // the kernel does the rest
@@ -344,10 +341,7 @@ TEST(a_send_that_overtakes_a_read_on_iwarp_leaves_it_its_key) {
   VerbsRig rig;
   rig.fake.make_iwarp(rig.fake.add_device("siw0", "10.9.0.1"));
   REQUIRE(rig.open());
-  rig.cm = rig.connect_until("connect");
-  REQUIRE(rig.cm != nullptr);
-  rig.fake.push(RDMA_CM_EVENT_ESTABLISHED, rig.cm);
-  CHECK(rig.handler.wait(1) == "response 5 3 0");
+  REQUIRE(rig.establish_iwarp());
   rig.run([&] {
     const uint32_t number = rig.qp->number();
     const Sge sge{0x1000, 4096, 7};

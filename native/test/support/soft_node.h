@@ -13,16 +13,10 @@
 
 #include "loopback.h"
 #include "rdma/provider.h"
+#include "support/run_on.h"
 #include "test.h"
 
 namespace nvmeof::test {
-
-template <typename F>
-void run_on(reactor::Reactor& reactor, F&& function) {
-  using Plain = std::remove_reference_t<F>;
-  reactor.run_and_wait({[](void* context, uint64_t) { (*static_cast<Plain*>(context))(); },
-                        const_cast<void*>(static_cast<const void*>(&function)), 0});
-}
 
 template <typename F>
 bool eventually(F&& condition, uint64_t milliseconds = 10'000) {

@@ -13,6 +13,7 @@
 #include "rdma/verbs/device.h"
 #include "reactor/reactor.h"
 #include "support/fake_verbs.h"
+#include "support/run_on.h"
 #include "test.h"
 
 namespace nvmeof::test {
@@ -98,8 +99,14 @@ struct VerbsRig {
   }
   template <typename Body>
   void run(Body body) {
-    reactor->run_and_wait(
-        {[](void* context, uint64_t) { (*static_cast<Body*>(context))(); }, &body, 0});
+    run_on(*reactor, body);
+  }
+  // A connection of an iWARP device that open() has opened.
+  bool establish_iwarp() {
+    cm = connect_until("connect");
+    if (cm == nullptr) return false;
+    fake.push(RDMA_CM_EVENT_ESTABLISHED, cm);
+    return handler.wait(1) == "response 5 3 0";
   }
   // On the reactor.
   bool make_queue_pair(uint32_t receives = 4) {
