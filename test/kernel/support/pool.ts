@@ -4,7 +4,7 @@
  */
 import { rmSync } from 'node:fs';
 import { kernels, runFolder, type Kernel } from './environment.ts';
-import { Guest } from './guest.ts';
+import { Guest, type Machine } from './guest.ts';
 import { addPort, ethernetMtu, setEthernetMtu, type Port } from './network.ts';
 
 export type Driver = 'rxe' | 'siw';
@@ -33,7 +33,7 @@ export async function takeGuest(
   role: string,
   pathMtu: number,
   driver: Driver = 'rxe',
-  options: { processors?: number; memory?: string } = {},
+  options: Machine = {},
 ): Promise<Seat> {
   const key = `${kernelName}-${role}`;
   let seat = seats.get(key);

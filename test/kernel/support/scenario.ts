@@ -17,7 +17,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Process } from '../../support/processes.ts';
 import { allScenarios, keptFolder, kernels, runFolder } from './environment.ts';
-import type { Guest } from './guest.ts';
+import type { Guest, Machine } from './guest.ts';
 import { record, type Result } from './results.ts';
 import { capture, families, OUTSIDE, type Capture, type Family } from './network.ts';
 import { giveUp, killAll, takeGuest, type Driver, type Seat } from './pool.ts';
@@ -65,7 +65,7 @@ export interface ScenarioOptions {
   /** Time limit of one variant. */
   readonly seconds?: number;
   /** Guests for this scenario alone: 4 processors, more memory. */
-  readonly guest?: { readonly processors?: number; readonly memory?: string };
+  readonly guest?: Machine;
 }
 
 export class Lab {
@@ -101,7 +101,10 @@ export class Lab {
       driver,
       extra,
     );
-    if (!this.seats.includes(seat)) this.seats.push(seat);
+    if (!this.seats.includes(seat)) {
+      this.seats.push(seat);
+      if (extra?.spinWhenIdle) this.defer(() => giveUp(seat.guest));
+    }
     return { guest: seat.guest, address: seat.port.addresses[family] };
   }
 
