@@ -3,8 +3,6 @@
 // memory.
 #include "addon/buffers.h"
 
-#include <sys/mman.h>
-
 #include <cerrno>
 
 #include "addon/instance.h"
@@ -13,31 +11,8 @@
 namespace nvmeof::addon {
 
 namespace {
-constexpr size_t kHugePage = 2u << 20;
 constexpr size_t kBufferMax = size_t{64} << 30;
 }  // namespace
-
-Result<std::shared_ptr<Mapping>> Mapping::create(size_t bytes) {
-  const bool huge = bytes >= kHugePage;
-  const size_t rounded = (bytes + 4095) / 4096 * 4096;
-  const size_t mapped_bytes = huge ? rounded + kHugePage : rounded;
-  void* mapped = mmap(nullptr, mapped_bytes, PROT_READ | PROT_WRITE,
-                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (mapped == MAP_FAILED) {
-    return Error{errno, "no memory for a buffer of " + std::to_string(bytes) + " bytes"};
-  }
-  auto address = reinterpret_cast<uintptr_t>(mapped);
-  if (huge) {
-    address = (address + kHugePage - 1) / kHugePage * kHugePage;
-    madvise(reinterpret_cast<void*>(address), rounded, MADV_HUGEPAGE);
-  }
-  return std::make_shared<Mapping>(reinterpret_cast<uint8_t*>(address), bytes, mapped,
-                                   mapped_bytes);
-}
-
-Mapping::~Mapping() {
-  munmap(mapped_, mapped_bytes_);
-}
 
 void Instance::free_buffer(uint32_t id) {
   BufferEntry& entry = *buffers.find(id);
@@ -73,15 +48,15 @@ Napi::Value allocate_buffer(const Arguments& arguments) {
   if (length == 0) bytes.out_of_range("an integer from 1 to " + std::to_string(kBufferMax));
 
   auto buffer = std::make_unique<Buffer>();
-  buffer->mapping = value_or_throw(env, Mapping::create(length));
+  buffer->arena = value_or_throw(env, rdma::Arena::map(length));
   buffer->device = device;
   buffer->on.resize(instance.runtime->sides.size());
   buffer->used.resize(instance.runtime->sides.size());
   // The ArrayBuffer holds the memory too: other views of it may live a little longer than we know.
-  auto* held = new std::shared_ptr<Mapping>(buffer->mapping);
+  auto* held = new std::shared_ptr<rdma::Arena>(buffer->arena);
   Napi::ArrayBuffer memory = Napi::ArrayBuffer::New(
-      env, buffer->mapping->base(), length,
-      [](Napi::Env, void*, std::shared_ptr<Mapping>* mapping) { delete mapping; }, held);
+      env, buffer->arena->base(), length,
+      [](Napi::Env, void*, std::shared_ptr<rdma::Arena>* arena) { delete arena; }, held);
 
   const uint32_t id = instance.buffers.reserve();
   buffer->id = id;

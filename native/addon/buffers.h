@@ -8,29 +8,9 @@
 #include <vector>
 
 #include "nvmf/host_engine.h"
-#include "reactor/result.h"
+#include "rdma/arena.h"
 
 namespace nvmeof::addon {
-
-// Anonymous memory, zeroed, in huge pages where it is large enough for them to matter.
-class Mapping {
- public:
-  static Result<std::shared_ptr<Mapping>> create(size_t bytes);
-  Mapping(uint8_t* base, size_t bytes, void* mapped, size_t mapped_bytes)
-      : base_(base), bytes_(bytes), mapped_(mapped), mapped_bytes_(mapped_bytes) {}
-  ~Mapping();
-  Mapping(const Mapping&) = delete;
-  Mapping& operator=(const Mapping&) = delete;
-
-  uint8_t* base() const { return base_; }
-  size_t bytes() const { return bytes_; }
-
- private:
-  uint8_t* base_;
-  size_t bytes_;
-  void* mapped_;
-  size_t mapped_bytes_;
-};
 
 struct Buffer {
   struct Registration {
@@ -45,7 +25,7 @@ struct Buffer {
   };
 
   uint32_t id = 0;
-  std::shared_ptr<Mapping> mapping;
+  std::shared_ptr<rdma::Arena> arena;
   std::vector<OnReactor> on;  // by reactor index
   // The JavaScript thread's.
   uint32_t device = 0;

@@ -163,12 +163,12 @@ Result<nvmf::HostMemory*> DeviceOnReactor::registered(Buffer* buffer, uint32_t q
   if (!engine) return engine.error();
   rdma::ProtectionDomain* const pd = (*engine)->protection_domain(queue);
   if (pd == nullptr) return Error{ENOTCONN, "the queue is closed"};
-  const Mapping& mapping = *buffer->mapping;
-  auto region = pd->register_memory(mapping.base(), mapping.bytes(), (*engine)->region_access());
+  const rdma::Arena& arena = *buffer->arena;
+  auto region = pd->register_memory(arena.base(), arena.bytes(), (*engine)->region_access());
   if (!region) return region.error();
   Buffer::Registration& made = registrations[owner];
   made.region = std::move(*region);
-  made.memory = {mapping.base(), mapping.bytes(), made.region.get()};
+  made.memory = {arena.base(), arena.bytes(), made.region.get()};
   buffers_.insert(buffer);
   live_regions_.store(static_cast<uint32_t>(buffers_.size()), std::memory_order_relaxed);
   return &made.memory;
@@ -219,7 +219,7 @@ void DeviceOnReactor::complete(SubmittedCommand* command, nvmf::Outcome outcome,
   std::span<const uint8_t> data;
   const bool success = outcome == nvmf::Outcome::Ok && (cqe[14] >> 1 | cqe[15]) == 0;
   if (success && command->answer_by_event) {
-    data = {buffer->mapping->base() + command->command.offset, command->command.length};
+    data = {buffer->arena->base() + command->command.offset, command->command.length};
   }
   // The JavaScript thread takes the command back when it sees the event.
   ring_->push(nvmf::EventKind::Completion, command->queue, command->tag,

@@ -134,7 +134,7 @@ Napi::Value submit_buffer(const Arguments& arguments) {
   const nvmf::Direction direction = direction_of(arguments);
   const uint32_t buffer_id = arguments.at(3, "buffer").u32();
   Buffer& buffer = *instance.buffers.get(env, buffer_id).buffer;
-  const uint64_t bytes = buffer.mapping->bytes();
+  const uint64_t bytes = buffer.arena->bytes();
   const uint64_t offset = arguments.at(4, "offset").size(bytes);
   const uint64_t length =
       arguments.at(5, "length").size(std::min<uint64_t>(bytes - offset, nvmf::kHostTransferMax));

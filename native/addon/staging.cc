@@ -19,10 +19,10 @@ Result<StagingSlot> Staging::take(size_t length) {
                    "256 MiB of command data are in flight on one reactor; wait for "
                    "completions or use allocateBuffer"};
     }
-    auto mapping = Mapping::create(kChunk);
-    if (!mapping) return mapping.error();
+    auto arena = rdma::Arena::map(kChunk);
+    if (!arena) return arena.error();
     auto chunk = std::make_unique<Buffer>();
-    chunk->mapping = std::move(*mapping);
+    chunk->arena = std::move(*arena);
     chunk->on.resize(reactors_);
     for (size_t offset = 0; offset < kChunk; offset += kSizes[size_class]) {
       free.push_back({chunk.get(), offset, size_class});

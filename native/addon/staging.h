@@ -15,7 +15,7 @@ struct StagingSlot {
   Buffer* buffer = nullptr;
   uint64_t offset = 0;
   uint8_t size_class = 0;
-  uint8_t* bytes() const { return buffer->mapping->base() + offset; }
+  uint8_t* bytes() const { return buffer->arena->base() + offset; }
 };
 
 class Staging {

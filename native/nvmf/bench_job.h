@@ -10,22 +10,9 @@
 #include "nvmf/bench_pattern.h"
 #include "nvmf/cycle_clock.h"
 #include "nvmf/latency_histogram.h"
+#include "rdma/arena.h"
 
 namespace nvmeof::nvmf {
-
-// The anonymous memory that a job's commands use; unmaps.
-class BenchArena {
- public:
-  static Result<std::unique_ptr<BenchArena>> map(size_t bytes);
-  ~BenchArena();
-  uint8_t* base() const { return base_; }
-  size_t bytes() const { return bytes_; }
-
- private:
-  BenchArena(uint8_t* base, size_t bytes) : base_(base), bytes_(bytes) {}
-  uint8_t* const base_;
-  const size_t bytes_;
-};
 
 struct BenchCommand {
   HostCommand host;
@@ -50,7 +37,7 @@ struct BenchJob::State {
   const BenchOptions options;
   const CycleClock& clock = CycleClock::get();
 
-  std::unique_ptr<BenchArena> arena;
+  std::unique_ptr<rdma::Arena> arena;
   std::unique_ptr<rdma::MemoryRegion> region;
   HostMemory memory{};
   uint64_t part_bytes = 0;  // of the arena, for each command in flight

@@ -1,6 +1,4 @@
 // Checks a job's options and makes its buffers, range and ledger. On the control thread.
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <cstring>
 
@@ -118,8 +116,8 @@ Result<void> set_buffers(BenchJob::State* state) {
   const uint64_t least = (o.block_bytes + kPage - 1) / kPage * kPage;
   const uint64_t wanted = o.buffer_arena_bytes / o.job_count / o.queue_depth / kPage * kPage;
   state->part_bytes = std::max(least, wanted);
-  auto arena = BenchArena::map(state->part_bytes * o.queue_depth);
-  if (!arena) return arena.error();
+  auto arena = rdma::Arena::map(state->part_bytes * o.queue_depth);
+  if (!arena) return Error{arena.error().code, "bench: " + arena.error().message};
   state->arena = std::move(*arena);
   // Random, so that nothing on the way finds zeroes; and every page is there before the clock runs.
   Random content(o.seed + o.job_index);
@@ -133,19 +131,6 @@ Result<void> set_buffers(BenchJob::State* state) {
 }
 
 }  // namespace
-
-Result<std::unique_ptr<BenchArena>> BenchArena::map(size_t bytes) {
-  void* base = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (base == MAP_FAILED) {
-    return Error{ENOMEM, "bench: no memory for buffers of " + std::to_string(bytes) + " bytes"};
-  }
-  madvise(base, bytes, MADV_HUGEPAGE);  // a wish; small pages work too
-  return std::unique_ptr<BenchArena>(new BenchArena(static_cast<uint8_t*>(base), bytes));
-}
-
-BenchArena::~BenchArena() {
-  munmap(base_, bytes_);
-}
 
 BenchJob::BenchJob(std::unique_ptr<State> state) : state_(std::move(state)) {}
 BenchJob::~BenchJob() = default;

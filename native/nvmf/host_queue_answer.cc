@@ -19,8 +19,10 @@ constexpr std::array<uint8_t, kResponseBytes> kNoCqe{};
 void HostQueue::on_completion(const rdma::WorkCompletion& completion) {
   if (state_ != HostQueueState::Live) return;  // the end gives everything back at once
   if (completion.status != rdma::Status::Success) {
-    // A flushed request says only that something else failed.
-    const bool certain = completion.status != rdma::Status::FlushError;
+    // A flushed request says only that something else failed, and one without an answer only that:
+    // the provider knows of narrow links and closed ports.
+    const bool certain = completion.status != rdma::Status::FlushError &&
+                         completion.status != rdma::Status::RetryExceeded;
     begin_close(std::string("the queue pair failed: ") + rdma::to_string(completion.status),
                 certain);
     return;

@@ -1,8 +1,6 @@
 // Lays out and registers the memory of a target engine.
 #include "nvmf/target_memory.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <bit>
 
@@ -48,22 +46,16 @@ Result<std::unique_ptr<TargetMemory>> TargetMemory::create(rdma::ProtectionDomai
   memory->data_at_ = round_up(memory->control_at_ + memory->control_length_, kHugePage);
   memory->length_ = round_up(memory->data_at_ + memory->data_length_, kHugePage);
 
-  void* base =
-      mmap(nullptr, memory->length_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (base == MAP_FAILED)
-    return Error{errno, "cannot map " + std::to_string(memory->length_) +
-                            " bytes of buffers: lower the arena or free memory"};
-  memory->base_ = static_cast<uint8_t*>(base);
-  madvise(base, memory->length_, MADV_HUGEPAGE);  // a wish; small pages work too
-  auto region = pd->register_memory(base, memory->length_, rdma::kLocalWrite);
+  auto arena = rdma::Arena::map(memory->length_);
+  if (!arena)
+    return Error{arena.error().code, "cannot map " + std::to_string(memory->length_) +
+                                         " bytes of buffers: lower the arena or free memory"};
+  memory->arena_ = std::move(*arena);
+  memory->base_ = memory->arena_->base();
+  auto region = pd->register_memory(memory->base_, memory->length_, rdma::kLocalWrite);
   if (!region) return region.error();
   memory->region_ = std::move(*region);
   return memory;
-}
-
-TargetMemory::~TargetMemory() {
-  region_.reset();
-  if (base_) munmap(base_, length_);
 }
 
 }  // namespace nvmeof::nvmf

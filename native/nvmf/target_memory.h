@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "nvmf/target_engine.h"
+#include "rdma/arena.h"
 
 namespace nvmeof::nvmf {
 
@@ -13,7 +14,6 @@ class TargetMemory {
   static Result<std::unique_ptr<TargetMemory>> create(rdma::ProtectionDomain* pd,
                                                       const TargetLimits& limits,
                                                       uint32_t responses);
-  ~TargetMemory();
 
   // A receive buffer: the SQE, and behind it data aligned to 512 bytes, for O_DIRECT.
   uint8_t* receive(uint32_t index) const { return base_ + size_t{index} * stride_ + kLead; }
@@ -37,7 +37,8 @@ class TargetMemory {
   size_t length_ = 0, stride_ = 0, responses_at_ = 0, control_at_ = 0, control_length_ = 0,
          data_at_ = 0, data_length_ = 0, data_largest_ = 0;
   uint32_t receive_bytes_ = 0;
-  std::unique_ptr<rdma::MemoryRegion> region_;
+  std::unique_ptr<rdma::Arena> arena_;
+  std::unique_ptr<rdma::MemoryRegion> region_;  // of the arena: ends before it
 };
 
 }  // namespace nvmeof::nvmf

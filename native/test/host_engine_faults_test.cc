@@ -130,6 +130,18 @@ TEST(reasons_name_what_happened) {
     CHECK_EQ(h.counter("host.protocolErrors"), 0u);
     h.check_nothing_left();
   });
+  on_reactor([] {  // what the provider knows of a peer that does not answer
+    FourCommands h;
+    REQUIRE(h.up);
+    h.fabric.failure = "no answer: a link on the way is too narrow";
+    h.fabric.fail_next(host_qp(h, 0), rdma::Opcode::Send, rdma::Status::RetryExceeded);
+    h.submit(1);
+    h.run();
+    const SunkEvent* closed = h.sink.last(EventKind::QueueClosed);
+    REQUIRE(closed != nullptr);
+    CHECK(closed->second.find(h.fabric.failure) != std::string::npos);
+    h.check_nothing_left();
+  });
 }
 
 // 100 commands in every state a command can be in, then the end by every cause.

@@ -291,7 +291,7 @@ Status LoopbackFabric::deliver(LoopbackQueuePair* peer, const SendWorkRequest& r
 void LoopbackFabric::fail(LoopbackQueuePair* qp) {
   if (qp->state_ == State::Err) return;
   qp->to_error();
-  if (qp->connection_) end_connection(qp->connection_, "the queue pair failed");
+  if (qp->connection_) end_connection(qp->connection_, failure);
 }
 
 LoopbackFabric::Side* LoopbackFabric::side(ConnectionId id) {

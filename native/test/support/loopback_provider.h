@@ -57,6 +57,8 @@ class LoopbackFabric {
   bool lose_rtu = false;
   // disconnect() of this device's sides reports nothing until released.
   bool hold_disconnects = false;
+  // What the provider says of a queue pair that failed.
+  std::string failure = "the queue pair failed";
 
   uint32_t peer_of(uint32_t qp) const;  // 0: none
   rdma::State state_of(uint32_t qp) const;

@@ -18,15 +18,15 @@ const READING: readonly (readonly [command: string, shows: RegExp])[] = [
   // With the command set: left to find it by itself, nvme-cli 2.3 reads freed memory over fabrics.
   ['effects-log C -c 0', /ACS6 .*Identify/],
   ['supported-log-pages C', /LID 0x2 .*SMART/],
-  ['changed-ns-list-log C -o json', /Changed Namespace List/],
+  ['changed-ns-list-log C -o json', /Changed (Attached )?Namespace List/],
   ['get-feature C -f 7 -H', /Number of IO Completion Queues Allocated/],
   ['get-feature C -f 0xb', /async/i],
   ['get-feature C -f 0xf', /Current value/],
   ['show-regs C', /cap +: [0-9a-f]+/],
-  ['get-property C -o 0', /Controller Capabilities.*value: [0-9a-f]+/],
-  ['get-property C -o 8', /Version.*value: 20000/],
-  ['get-property C -o 0x14', /Controller Configuration.*value: 460061/],
-  ['get-property C -o 0x1c', /Controller Status.*value: 1\b/],
+  ['get-property C --offset=0', /Controller Capabilities.*value: (0x)?[0-9a-f]+/],
+  ['get-property C --offset=8', /Version.*value: (0x)?20000/],
+  ['get-property C --offset=0x14', /Controller Configuration.*value: (0x)?460061/],
+  ['get-property C --offset=0x1c', /Controller Status.*value: (0x)?1\b/],
 ];
 
 side('kernel host → our target on soft', (scenario) => {

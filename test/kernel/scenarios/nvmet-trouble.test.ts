@@ -160,7 +160,7 @@ side('our initiator on soft → kernel nvmet', (scenario) => {
       execFileSync('ip', ['link', 'set', tap, 'mtu', '1500']);
       const failure = await failureOf(controller.namespace(1).write(0, new Uint8Array(4096)));
       expect(failure).to.be.instanceOf(DisconnectedError);
-      expect(messageOf(failure)).to.include('retries exceeded');
+      expect(messageOf(failure)).to.include('a link on the way is too narrow for the path MTU');
     },
   );
 });

@@ -48,7 +48,11 @@ unpack_kernel() {
     package=$(apt_for "$kernel" apt-cache depends linux-image-amd64 | awk '/Depends: linux-image-6/ {print $2; exit}')
     [[ $package == linux-image-$kernel.* ]] || return
     download "$kernel" "$package" || return
-    dpkg -x "$vm/dl/$package"_*.deb "$folder.new" && mv "$folder.new" "$folder" || return
+    rm -rf "$folder.new"
+    dpkg -x "$vm/dl/$package"_*.deb "$folder.new" || return
+    # Debian 13 has the modules below /usr.
+    [ -d "$folder.new/lib" ] || ln -s usr/lib "$folder.new/lib" || return
+    mv "$folder.new" "$folder" || return
   fi
   if [ ! -f "$(vmlinux "$kernel")" ]; then
     # Uncompressed: the emulator would take longer to unpack it than to boot it.

@@ -1,0 +1,62 @@
+#include "rdma/arena.h"
+
+#include <sys/mman.h>
+
+#include <cerrno>
+#include <string>
+
+namespace nvmeof::rdma {
+
+namespace {
+
+constexpr size_t kPage = 4096;
+constexpr size_t kHugePage = 2u << 20;
+// 2 MiB each, whatever the machine's default size is (mmap(2): log2 of it at MAP_HUGE_SHIFT).
+constexpr int kHugeTlb = MAP_HUGETLB | 21 << 26;
+// Pages set aside are few: no more than an eighth of an arena in them may be beyond its end.
+constexpr size_t kWasteShift = 3;
+constexpr int kPopulateWrite = 23;  // MADV_POPULATE_WRITE, since Linux 5.14
+
+size_t round_up(size_t value, size_t unit) {
+  return (value + unit - 1) / unit * unit;
+}
+
+// Null where there are not enough of them. Populated here and now: a limit of the cgroup on huge
+// pages is felt at the first touch, and would end the process then.
+void* map_set_aside(size_t bytes) {
+  void* const mapped =
+      mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | kHugeTlb, -1, 0);
+  if (mapped == MAP_FAILED) return nullptr;
+  if (madvise(mapped, bytes, kPopulateWrite) == 0) return mapped;
+  munmap(mapped, bytes);
+  return nullptr;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Arena>> Arena::map(size_t bytes) {
+  const size_t in_huge_pages = round_up(bytes, kHugePage);
+  if (in_huge_pages - bytes <= bytes >> kWasteShift) {
+    if (void* const mapped = map_set_aside(in_huge_pages); mapped != nullptr)
+      return std::unique_ptr<Arena>(
+          new Arena(static_cast<uint8_t*>(mapped), bytes, mapped, in_huge_pages, true));
+  }
+  const bool large = bytes >= kHugePage;
+  const size_t length = round_up(bytes, kPage) + (large ? kHugePage : 0);
+  void* const mapped = mmap(nullptr, length, PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (mapped == MAP_FAILED)
+    return Error{errno, "no memory for a buffer of " + std::to_string(bytes) + " bytes"};
+  uint8_t* base = static_cast<uint8_t*>(mapped);
+  if (large) {
+    base += -reinterpret_cast<uintptr_t>(base) & (kHugePage - 1);
+    madvise(base, round_up(bytes, kPage), MADV_HUGEPAGE);
+  }
+  return std::unique_ptr<Arena>(new Arena(base, bytes, mapped, length, false));
+}
+
+Arena::~Arena() {
+  munmap(mapped_, mapped_bytes_);
+}
+
+}  // namespace nvmeof::rdma

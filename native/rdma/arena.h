@@ -1,0 +1,40 @@
+// Anonymous memory to register: zeroed, aligned to a huge page from the size of one on, in huge
+// pages when there are some. First those that the administrator set aside (vm.nr_hugepages), all of
+// them backed before they are handed out; else transparent ones, which are a wish.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "reactor/result.h"
+
+namespace nvmeof::rdma {
+
+class Arena {
+ public:
+  // At least `bytes` of it (> 0). ENOMEM when there is no memory for them.
+  static Result<std::unique_ptr<Arena>> map(size_t bytes);
+  ~Arena();
+  Arena(const Arena&) = delete;
+  Arena& operator=(const Arena&) = delete;
+
+  uint8_t* base() const { return base_; }
+  size_t bytes() const { return bytes_; }        // as asked for
+  bool set_aside() const { return set_aside_; }  // in huge pages that were set aside
+
+ private:
+  Arena(uint8_t* base, size_t bytes, void* mapped, size_t mapped_bytes, bool set_aside)
+      : base_(base),
+        bytes_(bytes),
+        mapped_(mapped),
+        mapped_bytes_(mapped_bytes),
+        set_aside_(set_aside) {}
+
+  uint8_t* const base_;
+  const size_t bytes_;
+  void* const mapped_;
+  const size_t mapped_bytes_;
+  const bool set_aside_;
+};
+
+}  // namespace nvmeof::rdma
