@@ -32,6 +32,28 @@ side('kernel host → our target on verbs', (scenario) => {
       await target.stop();
     },
   );
+
+  scenario(
+    'huge pages set aside hold the buffers, and are given back',
+    { variants: [DEFAULT], seconds: 400 },
+    async (lab) => {
+      const { guest, address } = await lab.takeGuest();
+      const count = async (name: string): Promise<number> =>
+        Number(await guest.run(`awk '/^${name}:/ {print $2}' /proc/meminfo`));
+      lab.defer(() => (guest.alive ? guest.run('sysctl -qw vm.nr_hugepages=0') : undefined));
+      await guest.run('sysctl -qw vm.nr_hugepages=128');
+      const before = await count('HugePages_Free');
+      expect(before).to.be.greaterThan(64);
+      const target = await startGuestTarget(lab, guest, address);
+      const host = await KernelHost.prepare(lab);
+      const device = await host.connectDevice({ address });
+      expect(await count('HugePages_Free')).to.be.lessThan(before);
+      await host.fio(device, VERIFY);
+      await host.disconnect();
+      await target.stop();
+      expect(await count('HugePages_Free')).to.equal(before);
+    },
+  );
 });
 
 side('our initiator on verbs → kernel target', (scenario) => {
