@@ -246,12 +246,13 @@ void Agent::Impl::fail(Connection& c, ConnectFailure failure, uint16_t reason,
   finish(c, now);
 }
 
-void Agent::Impl::disconnected(Connection& c, std::string reason, TimeNs now) {
+void Agent::Impl::disconnected(Connection& c, const std::string& reason, TimeNs now) {
   counters.disconnected++;
   queue_pair_to_error(c);
   if (!c.silent)
-    calls.emplace_back(
-        [this, id = c.id, text = std::move(reason)] { events.on_disconnected(id, text); });
+    calls.emplace_back([this, id = c.id, text = c.failure.empty() ? reason : c.failure] {
+      events.on_disconnected(id, text);
+    });
   finish(c, now);
 }
 

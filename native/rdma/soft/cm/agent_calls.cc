@@ -261,6 +261,9 @@ void Agent::queue_pair_failed(ConnectionId id, const std::string& reason, TimeNs
     c->silent = true;  // the peer is still told, as long as it answers
     impl.ids.erase(id);
     impl.send_dreq(*c, now);
+  } else if (c->state == ConnectionState::DreqSent) {
+    // Who uses it has seen the failed work request first, and hung up.
+    c->failure = reason;
   } else if (c->state == ConnectionState::RepSent || c->state == ConnectionState::Activating) {
     impl.send_rejection(*c, reject::kConsumer, {}, now);
     impl.fail(*c, ConnectFailure::NoResources, 0, {},

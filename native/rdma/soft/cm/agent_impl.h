@@ -70,7 +70,7 @@ struct Agent::Impl {
   void queue_pair_to_error(Connection& c);
   void fail(Connection& c, ConnectFailure failure, uint16_t reason,
             std::span<const uint8_t> private_data, std::string message, TimeNs now);
-  void disconnected(Connection& c, std::string reason, TimeNs now);
+  void disconnected(Connection& c, const std::string& reason, TimeNs now);
   void established(Connection& c);
   void send_dreq(Connection& c, TimeNs now);
   Rej rejection(const Connection& c, uint16_t reason) const;
