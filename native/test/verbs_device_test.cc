@@ -337,6 +337,34 @@ TEST(the_sink_of_a_read_on_iwarp_has_a_key_while_the_read_is_out) {
   });
 }
 
+TEST(a_write_on_iwarp_is_signaled_in_silence) {
+  for (const bool iwarp : {true, false}) {
+    VerbsRig rig;
+    auto& added = rig.fake.add_device("dev0", "10.9.0.1");
+    if (iwarp) rig.fake.make_iwarp(added);
+    REQUIRE(rig.open());
+    REQUIRE(iwarp ? rig.establish_iwarp() : rig.establish());
+    rig.run([&] {
+      const uint32_t number = rig.qp->number();
+      const Sge sge{0x1000, 8192, 7};
+      const SendWorkRequest requests[] = {send_of(1, Opcode::RdmaWrite, &sge, 0),
+                                          send_of(2, Opcode::Send, &sge, kSignaled)};
+      CHECK(static_cast<bool>(rig.qp->post_send(requests)));
+      const bool signaled = (rig.fake.qp(number).sends[0].wr.send_flags & IBV_SEND_SIGNALED) != 0;
+      CHECK_EQ(signaled, iwarp);
+      WorkCompletion out[4];
+      for (size_t i = iwarp ? 0 : 1; i < 2; i++) {
+        ibv_wc wc{};
+        wc.wr_id = rig.fake.qp(number).sends[i].wr.wr_id;
+        rig.fake.complete(number, wc, true);
+      }
+      REQUIRE(rig.cq->poll(out) == 1);
+      CHECK_EQ(out[0].wr_id, 2u);
+      CHECK_EQ(rig.qp->outstanding_sends(), 0u);
+    });
+  }
+}
+
 TEST(a_send_that_overtakes_a_read_on_iwarp_leaves_it_its_key) {
   VerbsRig rig;
   rig.fake.make_iwarp(rig.fake.add_device("siw0", "10.9.0.1"));

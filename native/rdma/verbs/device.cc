@@ -152,6 +152,7 @@ Result<void> Device::read_capabilities(const DeviceOptions& options) {
     can.receiver_not_ready = false;
     can.max_read_sge = 1;
     traits_.register_read_sinks = true;
+    traits_.signal_writes = true;
     traits_.immediates = false;
   }
   return probe(limits_);

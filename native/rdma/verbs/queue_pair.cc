@@ -259,7 +259,16 @@ Result<void> QueuePair::fill(const SendWorkRequest& request, Sent* sent, ibv_sen
   }
   if (request.opcode == Opcode::RdmaRead && traits_.register_read_sinks)
     return fill_read(request, sent, wr);
+  // siw sends a WRITE without a completion of its own straight from our pages, and calls it done
+  // when TCP has it (siw_qp_prepare_tx): what is put there next would leave in its place. With one
+  // it copies.
+  if (request.opcode == Opcode::RdmaWrite && traits_.signal_writes) signal(request, sent, wr);
   return {};
+}
+
+void QueuePair::signal(const SendWorkRequest& request, Sent* sent, ibv_send_wr* wr) {
+  sent->silent = (request.flags & kSignaled) == 0;
+  wr->send_flags |= IBV_SEND_SIGNALED;
 }
 
 // iWARP names the READ's sink to the peer, and the peer's answer is a write to it (RFC 5040, 4.4):
@@ -273,8 +282,7 @@ Result<void> QueuePair::fill_read(const SendWorkRequest& request, Sent* sent, ib
   sent->sink_sge = {sge.address, sge.length, sent->sink->lkey};
   wr->sg_list = &sent->sink_sge;
   // The key has to outlast the READ, so its end must be known.
-  sent->silent = (request.flags & kSignaled) == 0;
-  wr->send_flags |= IBV_SEND_SIGNALED;
+  signal(request, sent, wr);
   return {};
 }
 

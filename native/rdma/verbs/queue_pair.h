@@ -49,6 +49,7 @@ struct QueuePairTraits {
   uint32_t max_inline = 0;
   bool inline_with_invalidate = true;
   bool register_read_sinks = false;  // iWARP
+  bool signal_writes = false;        // iWARP
   bool immediates = true;            // not on iWARP
 };
 
@@ -88,6 +89,8 @@ class QueuePair final : public rdma::QueuePair {
             const QueuePairTraits& traits, QueuePairFailure& failure, ObjectCounts& counts);
   Result<void> fill(const SendWorkRequest& request, Sent* sent, ibv_send_wr* wr);
   Result<void> fill_read(const SendWorkRequest& request, Sent* sent, ibv_send_wr* wr);
+  // With a completion, which nobody hears of unless it was asked for.
+  static void signal(const SendWorkRequest& request, Sent* sent, ibv_send_wr* wr);
   Result<void> post(ibv_send_wr* first, size_t count);
   void retire(uint64_t sequence);
   void end_sink(Sent* read);
