@@ -32,12 +32,21 @@ const LAYERS: readonly (readonly [folder: string, allowed: readonly string[]])[]
   ['native/rdma/verbs/', ['reactor/', 'rdma/verbs/', 'rdma/provider.h', 'rdma/connection_id.h']],
   // The one file that knows the providers by name: it picks one.
   ['native/rdma/open_device.cc', ['reactor/', 'rdma/']],
-  ['native/rdma/', ['reactor/', 'rdma/provider.h', 'rdma/connection_id.h']],
+  ['native/rdma/', ['reactor/', 'rdma/provider.h', 'rdma/connection_id.h', 'rdma/arena.h']],
   ['native/block/', ['reactor/', 'block/']],
-  ['native/nvmf/', ['reactor/', 'block/', 'nvmf/', 'wire/', 'rdma/provider.h']],
+  ['native/nvmf/', ['reactor/', 'block/', 'nvmf/', 'wire/', 'rdma/provider.h', 'rdma/arena.h']],
   [
     'native/addon/',
-    ['reactor/', 'block/', 'nvmf/', 'wire/', 'addon/', 'rdma/provider.h', 'rdma/counter_totals.h'],
+    [
+      'reactor/',
+      'block/',
+      'nvmf/',
+      'wire/',
+      'addon/',
+      'rdma/provider.h',
+      'rdma/arena.h',
+      'rdma/counter_totals.h',
+    ],
   ],
 ];
 

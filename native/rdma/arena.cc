@@ -1,3 +1,4 @@
+// See arena.h. Huge pages that were set aside are tried first, transparent ones are what is left.
 #include "rdma/arena.h"
 
 #include <sys/mman.h>
