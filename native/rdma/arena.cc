@@ -40,12 +40,12 @@ Result<std::unique_ptr<Arena>> Arena::map(size_t bytes) {
   if (in_huge_pages - bytes <= bytes >> kWasteShift) {
     if (void* const mapped = map_set_aside(in_huge_pages); mapped != nullptr)
       return std::unique_ptr<Arena>(
-          new Arena(static_cast<uint8_t*>(mapped), bytes, mapped, in_huge_pages, true));
+          new Arena(static_cast<uint8_t*>(mapped), bytes, mapped, in_huge_pages));
   }
   const bool large = bytes >= kHugePage;
   const size_t length = round_up(bytes, kPage) + (large ? kHugePage : 0);
-  void* const mapped = mmap(nullptr, length, PROT_READ | PROT_WRITE,
-                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* const mapped =
+      mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (mapped == MAP_FAILED)
     return Error{errno, "no memory for a buffer of " + std::to_string(bytes) + " bytes"};
   uint8_t* base = static_cast<uint8_t*>(mapped);
@@ -53,7 +53,7 @@ Result<std::unique_ptr<Arena>> Arena::map(size_t bytes) {
     base += -reinterpret_cast<uintptr_t>(base) & (kHugePage - 1);
     madvise(base, round_up(bytes, kPage), MADV_HUGEPAGE);
   }
-  return std::unique_ptr<Arena>(new Arena(base, bytes, mapped, length, false));
+  return std::unique_ptr<Arena>(new Arena(base, bytes, mapped, length));
 }
 
 Arena::~Arena() {

@@ -19,22 +19,16 @@ class Arena {
   Arena& operator=(const Arena&) = delete;
 
   uint8_t* base() const { return base_; }
-  size_t bytes() const { return bytes_; }        // as asked for
-  bool set_aside() const { return set_aside_; }  // in huge pages that were set aside
+  size_t bytes() const { return bytes_; }  // as asked for
 
  private:
-  Arena(uint8_t* base, size_t bytes, void* mapped, size_t mapped_bytes, bool set_aside)
-      : base_(base),
-        bytes_(bytes),
-        mapped_(mapped),
-        mapped_bytes_(mapped_bytes),
-        set_aside_(set_aside) {}
+  Arena(uint8_t* base, size_t bytes, void* mapped, size_t mapped_bytes)
+      : base_(base), bytes_(bytes), mapped_(mapped), mapped_bytes_(mapped_bytes) {}
 
   uint8_t* const base_;
   const size_t bytes_;
   void* const mapped_;
   const size_t mapped_bytes_;
-  const bool set_aside_;
 };
 
 }  // namespace nvmeof::rdma

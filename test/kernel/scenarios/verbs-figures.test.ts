@@ -1,7 +1,7 @@
 /**
  * Our target on verbs side by side with nvmet: one guest, one kernel host, the same backing (block devices in memory), turn and
  * turn about. Emulation says nothing about absolute speed; the ratios of one run do. Idle processors of the guest spin: they would
- * measure the machine below otherwise, which takes 0.15 to 0.4 ms to wake one, and ours has a thread to wake where nvmet has none.
+ * measure the machine below otherwise, which takes 0.14 to 0.4 ms to wake one, and ours has a thread to wake where nvmet has none.
  *   npm run test:kernel -- --grep 'ours beside nvmet'
  */
 import { expect } from 'chai';

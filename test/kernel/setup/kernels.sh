@@ -42,13 +42,13 @@ download() {
 unpack_kernel() {
   local kernel=$1 folder package
   folder=$(kernel_folder "$kernel")
-  if [ ! -d "$folder" ]; then
+  if [ ! -d "$folder/lib/modules" ]; then
     echo "test:kernel: fetching kernel $kernel" >&2
     quietly apt_for "$kernel" apt-get update || return
     package=$(apt_for "$kernel" apt-cache depends linux-image-amd64 | awk '/Depends: linux-image-6/ {print $2; exit}')
     [[ $package == linux-image-$kernel.* ]] || return
     download "$kernel" "$package" || return
-    rm -rf "$folder.new"
+    rm -rf "$folder" "$folder.new"
     dpkg -x "$vm/dl/$package"_*.deb "$folder.new" || return
     # Debian 13 has the modules below /usr.
     [ -d "$folder.new/lib" ] || ln -s usr/lib "$folder.new/lib" || return

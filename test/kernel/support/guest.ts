@@ -25,7 +25,7 @@ export interface Machine {
   readonly processors?: number;
   readonly memory?: string;
   /**
-   * Idle processors spin. One that halts is put to sleep by the machine below, and its wake-up costs 0.15 to 0.4 ms, more than
+   * Idle processors spin. One that halts is put to sleep by the machine below, and its wake-up costs 0.14 to 0.4 ms, more than
    * anything else in a measurement. Such a guest takes whole cores all the time: give it up after the scenario.
    */
   readonly spinWhenIdle?: boolean;
