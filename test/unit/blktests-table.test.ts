@@ -25,7 +25,7 @@ function titles(file: URL): RegExp[] {
   return [...readFileSync(file, 'utf8').matchAll(calls)].map(([, plain, template]) => {
     const parts = plain === undefined ? (template ?? '').split(/\$\{[^}]*\}/) : [plain];
     const escaped = parts.map((part) => part.replaceAll(/[.*+?^${}()|[\]\\]/g, '\\$&'));
-    return new RegExp(`^${escaped.join('.+')}$`);
+    return new RegExp(`^${escaped.join('.*')}$`);
   });
 }
 

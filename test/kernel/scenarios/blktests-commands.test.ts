@@ -4,6 +4,7 @@ import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect } from 'chai';
 
+import { BACKINGS, makeBacking, titleOn } from '../support/backings.ts';
 import { KernelHost } from '../support/kernel-host.ts';
 import { LiveTarget } from '../support/live-target.ts';
 import { NQN, sparseFile } from '../support/our-target.ts';
@@ -94,35 +95,42 @@ side('kernel host → our target on soft', (scenario) => {
     },
   );
 
-  scenario('a discard of many ranges takes these blocks and no others', {}, async (lab) => {
-    const file = sparseFile(lab, 'disk.img', 4 * MIB);
-    await LiveTarget.start(lab, { namespaces: [{ path: file }] });
-    const host = await KernelHost.prepare(lab);
-    const device = await host.connectDevice();
-    const data = randomBytes(4 * MIB);
-    const share = (): void => {
-      writeFileSync(join(host.guest.share, 'data'), data);
-    };
-    share();
-    await host.guest.run(`dd if=/run/share/data of=${device} bs=1M oflag=direct 2>&1`);
-    // Ten ranges as blktests has them, then the 256 that a command can hold, of odd lengths.
-    for (const ranges of [
-      Array.from({ length: 10 }, (_, i) => [100 * (i + 1), 10] as const),
-      Array.from({ length: 256 }, (_, i) => [2000 + 23 * i, 1 + (i % 17)] as const),
-    ]) {
-      for (const [start, length] of ranges) {
-        data.fill(0, start * BLOCK, (start + length) * BLOCK);
-      }
-      share();
-      const starts = ranges.map(([start]) => start).join(',');
-      const lengths = ranges.map(([, length]) => length).join(',');
-      await host.guest.run(
-        `nvme dsm ${device} -n 1 --ad -s ${starts} -b ${lengths}
+  for (const kind of BACKINGS) {
+    scenario(
+      `a discard of many ranges takes these blocks and no others${titleOn(kind)}`,
+      {},
+      async (lab) => {
+        const { path, file } = makeBacking(lab, kind, 'disk.img', 4 * MIB);
+        await LiveTarget.start(lab, { namespaces: [{ path }] });
+        const host = await KernelHost.prepare(lab);
+        const device = await host.connectDevice();
+        const data = randomBytes(4 * MIB);
+        const share = (): void => {
+          writeFileSync(join(host.guest.share, 'data'), data);
+        };
+        share();
+        await host.guest.run(`dd if=/run/share/data of=${device} bs=1M oflag=direct 2>&1`);
+        // Ten ranges as blktests has them, then the 256 that a command can hold, of odd lengths.
+        for (const ranges of [
+          Array.from({ length: 10 }, (_, i) => [100 * (i + 1), 10] as const),
+          Array.from({ length: 256 }, (_, i) => [2000 + 23 * i, 1 + (i % 17)] as const),
+        ]) {
+          for (const [start, length] of ranges) {
+            data.fill(0, start * BLOCK, (start + length) * BLOCK);
+          }
+          share();
+          const starts = ranges.map(([start]) => start).join(',');
+          const lengths = ranges.map(([, length]) => length).join(',');
+          await host.guest.run(
+            `nvme dsm ${device} -n 1 --ad -s ${starts} -b ${lengths}
          dd if=${device} bs=1M iflag=direct status=none | cmp - /run/share/data`,
-      );
-    }
-    expect(readFileSync(file).equals(data), 'the backing file differs').to.be.true;
-  });
+          );
+        }
+        await host.guest.run(`nvme flush ${device} -n 1`);
+        expect(readFileSync(file).equals(data), 'the backing file differs').to.be.true;
+      },
+    );
+  }
 
   scenario('passthrough reads and writes of odd lengths', { seconds: 240 }, async (lab) => {
     await LiveTarget.start(lab, { namespaces: [{ memory: '16MiB' }] });

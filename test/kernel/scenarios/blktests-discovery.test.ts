@@ -10,7 +10,11 @@ const SECOND_PORT = 4421;
 
 interface DiscoveryLog {
   readonly genctr: number;
-  readonly records: readonly { readonly subnqn: string; readonly trsvcid: string }[];
+  readonly records: readonly {
+    readonly subnqn: string;
+    readonly trsvcid: string;
+    readonly traddr: string;
+  }[];
 }
 
 async function discover(host: KernelHost): Promise<DiscoveryLog> {
@@ -92,4 +96,19 @@ side('kernel host → our target on soft', (scenario) => {
       expect(await discover(host)).to.deep.equal(last);
     },
   );
+
+  scenario('fifty discoveries at a wildcard port leave nothing behind', {}, async (lab) => {
+    const wildcard = lab.address.includes(':') ? '::' : '0.0.0.0';
+    const target = await LiveTarget.start(lab, { port: { address: wildcard } });
+    const host = await KernelHost.prepare(lab);
+    // The address that the host reached, not the one the port was given.
+    const addresses = (await discover(host)).records.map(({ traddr }) => traddr.trim());
+    expect(addresses).to.deep.equal([lab.address, lab.address]);
+    await host.guest.run(
+      `for round in $(seq 50); do nvme discover ${host.fabric()} >/dev/null; done
+       ! ls /sys/class/nvme | grep .`,
+      100,
+    );
+    expect(await target.controllers()).to.deep.equal([]);
+  });
 });

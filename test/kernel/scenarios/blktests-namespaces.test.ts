@@ -1,10 +1,11 @@
 /** Namespaces that come, go and change under a connected kernel host, as blktests does it (docs/blktests.md). */
 import { randomUUID } from 'node:crypto';
 import { expect } from 'chai';
+import { BACKINGS, makeBacking } from '../support/backings.ts';
 import { KernelHost } from '../support/kernel-host.ts';
 import { LiveTarget } from '../support/live-target.ts';
 import { LIGHT, Load } from '../support/load.ts';
-import { NQN, sparseFile } from '../support/our-target.ts';
+import { NQN } from '../support/our-target.ts';
 import { side } from '../support/scenario.ts';
 
 const MIB = 1 << 20;
@@ -45,21 +46,23 @@ side('kernel host → our target on soft', (scenario) => {
     },
   );
 
-  scenario('file namespaces created and deleted under I/O', { seconds: 240 }, async (lab) => {
-    const target = await LiveTarget.start(lab, { namespaces: [memory] });
-    const host = await KernelHost.prepare(lab);
-    const load = await Load.start(host, target, await host.connectDevice(), LIGHT);
-    for (let nsid = 2; nsid <= 11; nsid++) {
-      const uuid = randomUUID();
-      const path = sparseFile(lab, `disk${nsid}.img`, MIB);
-      await target.call('addNamespace', NQN, { nsid, path, uuid });
-      const name = await deviceWith(host, uuid);
-      await target.call('removeNamespace', NQN, nsid);
-      await host.guest.until(`[ ! -e /sys/block/${name} ]`);
-    }
-    await load.progress();
-    await load.stop();
-  });
+  for (const kind of BACKINGS) {
+    scenario(`${kind} namespaces created and deleted under I/O`, { seconds: 240 }, async (lab) => {
+      const target = await LiveTarget.start(lab, { namespaces: [memory] });
+      const host = await KernelHost.prepare(lab);
+      const load = await Load.start(host, target, await host.connectDevice(), LIGHT);
+      for (let nsid = 2; nsid <= 11; nsid++) {
+        const uuid = randomUUID();
+        const { path } = makeBacking(lab, kind, `disk${nsid}.img`, MIB);
+        await target.call('addNamespace', NQN, { nsid, path, uuid });
+        const name = await deviceWith(host, uuid);
+        await target.call('removeNamespace', NQN, nsid);
+        await host.guest.until(`[ ! -e /sys/block/${name} ]`);
+      }
+      await load.progress();
+      await load.stop();
+    });
+  }
 
   scenario('many namespaces appear and go', { seconds: 240 }, async (lab) => {
     const count = 64;

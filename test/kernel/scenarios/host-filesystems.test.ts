@@ -1,6 +1,7 @@
 /** Filesystems of the kernel's host on our target: made, filled, checked, mounted again; discard and zeroing through them. */
 import { statSync } from 'node:fs';
 import { expect } from 'chai';
+import { BACKINGS, makeBacking, titleOn } from '../support/backings.ts';
 import { KernelHost } from '../support/kernel-host.ts';
 import { startOurTarget } from '../support/our-target.ts';
 import { DEFAULT, everyKernel, SMALL_V6, side } from '../support/scenario.ts';
@@ -13,32 +14,35 @@ const MEGABYTE = 1 << 20;
 
 side('kernel host → our target on soft', (scenario) => {
   for (const kind of ['ext4', 'xfs'] as const) {
-    scenario(
-      `${kind}: make, copy a tree, check, mount again, compare`,
-      {
-        ...(kind === 'ext4' ? { core: [DEFAULT] } : {}),
-        variants: [...everyKernel(), SMALL_V6],
-        seconds: 300,
-      },
-      async (lab) => {
-        await startOurTarget(lab, { size: 384 * MEGABYTE });
-        const host = await KernelHost.prepare(lab);
-        const device = await host.connectDevice();
-        await host.guest.run(
-          `modprobe ${kind}
-           ${MAKE[kind]} ${device}
-           mount ${device} /mnt
-           cp -a ${TREE}/. /mnt/
-           umount /mnt
-           ${CHECK[kind]} ${device} 2>&1
-           mount ${device} /mnt
-           diff -r ${TREE} /mnt --exclude=lost+found
-           umount /mnt`,
-          280,
-        );
-        await host.disconnect();
-      },
-    );
+    for (const backing of BACKINGS) {
+      scenario(
+        `${kind}: make, copy a tree, check, mount again, compare${titleOn(backing)}`,
+        {
+          ...(kind === 'ext4' && backing === 'file' ? { core: [DEFAULT] } : {}),
+          variants: backing === 'file' ? [...everyKernel(), SMALL_V6] : [DEFAULT],
+          seconds: 300,
+        },
+        async (lab) => {
+          const { path } = makeBacking(lab, backing, 'disk.img', 384 * MEGABYTE);
+          await startOurTarget(lab, { path });
+          const host = await KernelHost.prepare(lab);
+          const device = await host.connectDevice();
+          await host.guest.run(
+            `modprobe ${kind}
+             ${MAKE[kind]} ${device}
+             mount ${device} /mnt
+             cp -a ${TREE}/. /mnt/
+             umount /mnt
+             ${CHECK[kind]} ${device} 2>&1
+             mount ${device} /mnt
+             diff -r ${TREE} /mnt --exclude=lost+found
+             umount /mnt`,
+            280,
+          );
+          await host.disconnect();
+        },
+      );
+    }
   }
 
   scenario(

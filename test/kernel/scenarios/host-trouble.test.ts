@@ -110,6 +110,43 @@ side('kernel host → our target on soft', (scenario) => {
     },
   );
 
+  scenario(
+    'cut off for longer than the keep-alive time, the host comes back as another controller',
+    { variants: everyKernel(), seconds: 300 },
+    async (lab) => {
+      const target = await startOurTarget(lab, { size: 64 << 20 });
+      const host = await KernelHost.prepare(lab);
+      const device = await host.connectDevice({
+        args: '--reconnect-delay=1 --ctrl-loss-tmo=120 --keep-alive-tmo=2',
+      });
+      const controller = device.slice(5, -2);
+      const identity = (): Promise<string> =>
+        host.guest.run(`cat /sys/class/nvme/${controller}/cntlid`);
+      const before = await identity();
+      const open = await openIn(target);
+      const job = host.fio(device, `${VERIFY} --size=32m --rate=2m --io_size=24m`, 280);
+      job.catch(() => undefined);
+      await writing(host, device);
+      const heal = await disturb(host, 'loss 100%');
+      try {
+        await host.waitForState(controller, 'connecting', 60);
+        await until(
+          'the target gave the host up',
+          30,
+          async () => !((await target.counters())['live.queues'] ?? 0),
+        );
+      } finally {
+        await heal();
+      }
+      await host.waitForState(controller, 'live', 120);
+      expect(await identity()).not.to.equal(before);
+      await job;
+      // One association, as before: nothing of the old one, no second timer for the new one.
+      expect(await openIn(target)).to.equal(open);
+      await host.disconnect();
+    },
+  );
+
   for (const [how, netem] of [
     ['0.1 % loss', 'loss 0.1%'],
     ['1 % loss', 'loss 1%'],

@@ -12,7 +12,7 @@ export interface OurTarget {
   readonly address: string;
   readonly nqn: string;
   readonly process: Process;
-  /** The first namespace's backing file. */
+  /** What namespace 1 is stored on. */
   readonly file: string;
   /** Its counters now, those that are not zero. */
   counters(): Promise<Readonly<Record<string, number>>>;
@@ -21,7 +21,8 @@ export interface OurTarget {
 }
 
 export interface TargetOptions {
-  /** Size of the file that is namespace 1. */
+  /** What namespace 1 is stored on (default: a new file of `size` bytes). */
+  readonly path?: string;
   readonly size?: number;
   /** Options of that export: "bs=4096". */
   readonly exportOptions?: string;
@@ -50,8 +51,9 @@ export async function startOurTarget(lab: Lab, options: TargetOptions = {}): Pro
     bare,
     address = lab.address,
     nqn = NQN,
+    path,
   } = options;
-  const file = bare ? '' : sparseFile(lab, `namespace${(started += 1)}.img`, size);
+  const file = bare ? '' : (path ?? sparseFile(lab, `namespace${(started += 1)}.img`, size));
   const what = exportOptions === undefined ? file : `${file},${exportOptions}`;
   return launch(lab, address, nqn, file, [
     ...['target', '--nqn', nqn, '--listen', address.includes(':') ? `[${address}]` : address],
