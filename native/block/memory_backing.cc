@@ -230,9 +230,15 @@ class NullBacking final : public Backing {
 Result<std::unique_ptr<Backing>> open_memory(const Options& options) {
   if (options.size > UINT64_MAX - kGrowth - kArea)
     return Error{EINVAL, "memory: size " + std::to_string(options.size) + " is too large"};
-  const uint64_t reserved = options.size + kGrowth;
-  void* mapped = mmap(nullptr, reserved + kArea, PROT_READ | PROT_WRITE,
-                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  // Where address space is scarce (RLIMIT_AS), growing is what is given up.
+  uint64_t reserved = 0;
+  void* mapped = MAP_FAILED;
+  for (uint64_t growth = kGrowth; mapped == MAP_FAILED; growth /= 4) {
+    reserved = options.size + growth;
+    mapped = mmap(nullptr, reserved + kArea, PROT_READ | PROT_WRITE,
+                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (growth == 0) break;
+  }
   if (mapped == MAP_FAILED)
     return Error{errno, "memory: cannot reserve " + size_text(options.size) +
                             " of address space: " + errno_text(errno)};
