@@ -1,9 +1,11 @@
-// What one I/O costs each side in instructions and system calls: the real host and target engines on
-// the real soft transport, joined by memory, taking turns on one thread. The counts do not depend on
-// how fast or how quiet the machine is; test/cost/ compares them with what is recorded.
-//   io_cost --rw read|write --bs BYTES --qd DEPTH --count N [--side host|target] [--broken-trains]
+// What one I/O costs each side in instructions and system calls: the real host and target engines
+// on the real soft transport, joined by memory, taking turns on one thread. The counts do not
+// depend on how fast or how quiet the machine is; test/cost/ compares them with what is recorded.
+//   io_cost --rw read|write --bs BYTES --qd DEPTH --count N [--side host|target] [--plant
+//   trains|checks]
 // Under `valgrind --tool=callgrind --collect-atstart=no` the instructions of `side` are collected.
-// Prints one line of JSON: for each side packets, trains and system calls of N commands.
+// Prints one line of JSON: for each side packets, trains and system calls of N commands. --plant
+// makes either worse on purpose: trains that fall apart, checksums that are checked twice.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -15,6 +17,7 @@
 #include "nvmf/host_engine.h"
 #include "nvmf/nvme.h"
 #include "nvmf/target_engine.h"
+#include "rdma/soft/copy.h"
 #include "support/run_on.h"
 
 using namespace nvmeof;
@@ -28,10 +31,10 @@ constexpr uint32_t kInCapsule = 4096, kLba = 512, kQueue = 1, kQueueDepth = 256;
 constexpr TimeNs kTurn = 5'000;  // virtual time of one turn of one side
 
 struct Wanted {
-  bool write = false, broken_trains = false;
+  bool write = false;
   uint32_t bytes = 4096, depth = 32;
   uint64_t count = 4096;
-  std::string side;
+  std::string side, plant;
 };
 
 [[noreturn]] void stop(const std::string& why) {
@@ -79,7 +82,10 @@ class Exchange {
         memory_(size_t{wanted.depth} * wanted.bytes) {
     host_device_.join(&target_device_);
     target_device_.join(&host_device_);
-    if (wanted.broken_trains) target_device_.break_trains();
+    for (SimulatedDevice* device : {&host_device_, &target_device_}) {
+      if (wanted.plant == "trains") device->break_trains();
+      if (wanted.plant == "checks") device->check_twice();
+    }
 
     block::Options options;
     options.kind = block::Kind::Memory;
@@ -88,7 +94,8 @@ class Exchange {
     reactor::Reactor* const here = reactor::Reactor::current();
     target_ = checked(nvmf::TargetEngine::create(&target_device_, here, &target_sink_, {}));
     target_sink_.engine = target_.get();
-    target_->set_namespace(1, 1, {backing_.get(), false, 1u << 20}, [](void*) {}, nullptr);
+    target_->set_namespace(
+        1, 1, {backing_.get(), false, 1u << 20}, [](void*) {}, nullptr);
     checked(target_device_.listen(4420, target_.get()));
     host_ = checked(nvmf::HostEngine::create(&host_device_, here, &host_sink_));
     nvmf::HostQueueOptions queue{};
@@ -111,7 +118,8 @@ class Exchange {
     for (int i = 0; i < 16; i++) turn(false);
     region_.reset();
     host_.reset();
-    target_->remove_namespace(1, 1, [](void*) {}, nullptr);
+    target_->remove_namespace(
+        1, 1, [](void*) {}, nullptr);
     half(target_device_, *target_, false);
     target_.reset();
   }
@@ -194,22 +202,18 @@ class Exchange {
 };
 
 void print_side(const char* name, const Traffic& before, const Traffic& after) {
-  std::printf("\"%s\":{\"packets\":%lu,\"bytes\":%lu,\"trains\":%lu,\"sendCalls\":%lu,"
-              "\"receiveCalls\":%lu,\"receiveMessages\":%lu}",
-              name, after.packets - before.packets, after.bytes - before.bytes,
-              after.trains - before.trains, after.send_calls - before.send_calls,
-              after.receive_calls - before.receive_calls,
-              after.receive_messages - before.receive_messages);
+  std::printf(
+      "\"%s\":{\"packets\":%lu,\"bytes\":%lu,\"trains\":%lu,\"sendCalls\":%lu,"
+      "\"receiveCalls\":%lu,\"receiveMessages\":%lu}",
+      name, after.packets - before.packets, after.bytes - before.bytes,
+      after.trains - before.trains, after.send_calls - before.send_calls,
+      after.receive_calls - before.receive_calls, after.receive_messages - before.receive_messages);
 }
 
 Wanted parse(int argc, char** argv) {
   Wanted wanted;
   for (int i = 1; i < argc; i++) {
     const std::string name = argv[i];
-    if (name == "--broken-trains") {
-      wanted.broken_trains = true;
-      continue;
-    }
     if (i + 1 == argc) stop(name + " needs a value");
     const std::string value = argv[++i];
     const auto number = [&] {
@@ -227,6 +231,8 @@ Wanted parse(int argc, char** argv) {
       wanted.count = number();
     } else if (name == "--side" && (value == "host" || value == "target")) {
       wanted.side = value;
+    } else if (name == "--plant" && (value == "trains" || value == "checks")) {
+      wanted.plant = value;
     } else {
       stop("what is " + name + " " + value + "?");
     }
@@ -248,7 +254,8 @@ int main(int argc, char** argv) {
     exchange.run(wanted.count / 4, false);  // until every path was taken once
     const Traffic host = exchange.host_traffic(), target = exchange.target_traffic();
     exchange.run(wanted.count, true);
-    std::printf("{\"commands\":%lu,", wanted.count);
+    std::printf("{\"compiler\":\"gcc %d\",\"copy\":\"%s\",\"commands\":%lu,", __GNUC__,
+                rdma::soft::copy_variant(), wanted.count);
     print_side("host", host, exchange.host_traffic());
     std::printf(",");
     print_side("target", target, exchange.target_traffic());

@@ -93,11 +93,12 @@ int SimulatedDevice::receive(TimeNs now) {
     const Message& message = messages_[taken_++ % kMessages];
     traffic_.receive_messages++;
     waiting_bytes_ -= message.bytes;
-    soft::Arrival arrival{&message.flow->local, &message.flow->remote,
-                          arena_.data() + message.offset, 0, -1, 0};
+    soft::Arrival arrival{
+        &message.flow->local, &message.flow->remote, arena_.data() + message.offset, 0, -1, 0};
     uint32_t left = message.bytes;
     for (uint16_t index = 0; left > 0; index++, packets++) {
       arrival.length = std::min<uint32_t>(left, message.segment_bytes);
+      if (checks_twice_ && !second_check_.check(arrival, index).good) std::abort();
       transport_.receive(arrival, now, index);
       arrival.bytes += arrival.length;
       left -= arrival.length;
@@ -169,14 +170,15 @@ Result<void> SimulatedDevice::accept(rdma::ConnectionId id, rdma::QueuePair* qp,
   const Joint there{other.qp->number(), peer_->transport_.random24(), 16, 16};
   if (auto up = bring_up(own, here, there); !up) return up;
   if (auto up = peer_->bring_up(other.qp, there, here); !up) return up;
-  peer_->due_.push_back(
-      [handler = other.handler, id] { handler->on_connect_response(id, {16, 16, {}}); });
+  peer_->due_.push_back([handler = other.handler, id] {
+    handler->on_connect_response(id, {16, 16, {}});
+  });
   return {};
 }
 
 Result<void> SimulatedDevice::bring_up(soft::QueuePair* qp, const Joint& own, const Joint& other) {
-  flows_.push_back(std::make_unique<soft::Flow>(soft::make_flow(
-      soft::with_port(address_, 0xC000), soft::with_port(peer_->address_, 4791))));
+  flows_.push_back(std::make_unique<soft::Flow>(
+      soft::make_flow(soft::with_port(address_, 0xC000), soft::with_port(peer_->address_, 4791))));
   soft::QpAttributes attributes;
   attributes.flow = flows_.back().get();
   attributes.access = rdma::kLocalWrite | rdma::kRemoteWrite | rdma::kRemoteRead;

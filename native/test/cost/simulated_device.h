@@ -30,8 +30,10 @@ class SimulatedDevice final : public rdma::Device,
   // The two polls of a loop iteration, as rdma/soft/shard.cc has them. Both return packets.
   int receive(TimeNs now);
   int transmit(TimeNs now);
-  // Sends every packet by itself and never merges: what a broken train looks like.
+  // Regressions to show that a comparison finds them: every packet is sent by itself; every packet
+  // that arrives is checked twice.
   void break_trains() { whole_trains_ = false; }
+  void check_twice() { checks_twice_ = true; }
 
   const Traffic& traffic() const { return traffic_; }
   const rdma::soft::Transport& transport() const { return transport_; }
@@ -99,7 +101,8 @@ class SimulatedDevice final : public rdma::Device,
   rdma::ConnectionHandler* listener_ = nullptr;
   std::map<rdma::ConnectionId, Connection> connections_;
   std::vector<std::function<void()>> due_;  // events of connections, for the next receive()
-  bool whole_trains_ = true;
+  bool whole_trains_ = true, checks_twice_ = false;
+  rdma::soft::IcrcReceiver second_check_;
   Traffic traffic_;
 
   // What has arrived and was not taken yet: two rings.
