@@ -188,6 +188,13 @@ export const targetSchema = z
       .optional(),
     /** ICRC check of IPv4 packets on soft; full needs CAP_NET_RAW. Absent: recovered. */
     icrc: z.enum(['recovered', 'full']).optional(),
+    /** Bytes asked for each socket's buffers on soft; the kernel may grant less. Absent: 4 MiB. */
+    socketBufferBytes: z
+      .number()
+      .int()
+      .min(4096)
+      .max(1 << 30)
+      .optional(),
     /** File that takes every packet, for Wireshark. */
     pcap: z.string().min(1).optional(),
   })

@@ -232,7 +232,7 @@ export class Target extends EventEmitter<TargetEvents> {
   /** Ports on one address share the device. */
   #openDevice(address: string): DeviceLease {
     const canonical = formatAddress(parseAddress(address));
-    const { provider, mtu, icrc, pcap } = this.#config;
+    const { provider, mtu, icrc, socketBufferBytes, pcap } = this.#config;
     const pcapPath =
       pcap === undefined ? undefined : captureFile(pcap, canonical, this.#firstAddresses);
     try {
@@ -242,6 +242,7 @@ export class Target extends EventEmitter<TargetEvents> {
         pathMtu: mtu ?? 0,
         inCapsuleBytesMax: this.#inCapsuleBytesMax,
         ...(icrc === undefined ? {} : { icrc }),
+        ...(socketBufferBytes === undefined ? {} : { socketBufferBytes }),
         ...(pcapPath === undefined ? {} : { pcapPath }),
       });
       if (pcapPath !== undefined && !device.shared) {

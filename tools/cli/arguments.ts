@@ -94,12 +94,26 @@ export function icrcOption(): Option {
   ).choices(['recovered', 'full']);
 }
 
+export function socketBufferOption(): Option {
+  return new Option(
+    '--socket-buffer <size>',
+    "asked for each of soft's sockets; the kernel may grant less (default: 4MiB)",
+  ).argParser((text) => {
+    const bytes = byteCount(text);
+    if (bytes < 4096 || bytes > 1 << 30) {
+      throw new InvalidArgumentError('It must be 4KiB to 1GiB.');
+    }
+    return bytes;
+  });
+}
+
 /** Options of everything that connects. */
 export interface TransportFlags {
   readonly from?: string;
   readonly provider?: 'auto' | 'soft' | 'verbs';
   readonly mtu?: number;
   readonly icrc?: 'recovered' | 'full';
+  readonly socketBuffer?: number;
   readonly pcap?: string;
   readonly cores?: number[];
   readonly poll?: boolean;
@@ -121,6 +135,7 @@ export function addTransportOptions(command: Command): Command {
     )
     .option('--mtu <bytes>', 'path MTU: 256, 512, 1024, 2048 or 4096', wholeNumber(256, 4096))
     .addOption(icrcOption())
+    .addOption(socketBufferOption())
     .option('--pcap <file>', 'write every packet to a file for Wireshark')
     .option(
       '--cores <list>',
@@ -139,6 +154,7 @@ export function transportOptions(target: HostPort, flags: TransportFlags): Trans
     provider: flags.provider,
     pathMtu: flags.mtu,
     icrc: flags.icrc,
+    socketBufferBytes: flags.socketBuffer,
     pcapPath: flags.pcap,
     cores: flags.cores,
     pollForever: flags.poll,

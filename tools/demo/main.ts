@@ -25,7 +25,7 @@ import {
   writeRandom,
 } from './steps.ts';
 import type { Options } from './steps.ts';
-import { TargetProcess } from './target-process.ts';
+import { TargetProcess } from '../target-process.ts';
 
 interface Flags {
   readonly address?: HostPort;

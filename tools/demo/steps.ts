@@ -14,7 +14,7 @@ import type { CliStreams } from '../cli/context.ts';
 import { copyOut } from '../cli/copy.ts';
 import { startProgress } from '../cli/progress.ts';
 import { benchRow } from '../cli/tables.ts';
-import type { TargetProcess } from './target-process.ts';
+import type { TargetProcess } from '../target-process.ts';
 
 export const IMAGE_NSID = 1;
 export const SCRATCH_NSID = 2;

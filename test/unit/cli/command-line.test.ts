@@ -177,10 +177,16 @@ describe('target', () => {
       cores: [0, 1],
       mtu: 1024,
       icrc: 'full',
+      socketBuffer: 65536,
       pcap: 'x.pcap',
       log: 'info',
     });
-    expect(config).to.include({ mtu: 1024, icrc: 'full', pcap: 'x.pcap' });
+    expect(config).to.include({
+      mtu: 1024,
+      icrc: 'full',
+      socketBufferBytes: 65536,
+      pcap: 'x.pcap',
+    });
     expect(config.cores).to.deep.equal([0, 1]);
     const [subsystem] = config.subsystems;
     expect(subsystem?.serial).to.equal('S1');

@@ -9,7 +9,7 @@ import type { TargetConfig, TargetOptions } from '../../../target/index.ts';
 import { formatEndpoint, parseAddress } from '../../../native/common/address.ts';
 import { nonZero } from '../../../native/common/counters.ts';
 import { formatSize } from '../../../native/common/size.ts';
-import { coreList, hostPort, icrcOption, wholeNumber } from '../arguments.ts';
+import { coreList, hostPort, icrcOption, socketBufferOption, wholeNumber } from '../arguments.ts';
 import type { HostPort } from '../arguments.ts';
 import { CliError } from '../context.ts';
 import type { CliContext, SubCommand } from '../context.ts';
@@ -29,6 +29,7 @@ export interface TargetFlags {
   readonly provider?: 'auto' | 'soft' | 'verbs';
   readonly mtu?: 256 | 512 | 1024 | 2048 | 4096;
   readonly icrc?: 'recovered' | 'full';
+  readonly socketBuffer?: number;
   readonly pcap?: string;
   readonly log: LogLevel;
   readonly json?: boolean;
@@ -75,6 +76,7 @@ function overrides(flags: TargetFlags): Partial<TargetOptions> {
     ...(flags.provider === undefined ? {} : { provider: flags.provider }),
     ...(flags.mtu === undefined ? {} : { mtu: flags.mtu }),
     ...(flags.icrc === undefined ? {} : { icrc: flags.icrc }),
+    ...(flags.socketBuffer === undefined ? {} : { socketBufferBytes: flags.socketBuffer }),
     ...(flags.pcap === undefined ? {} : { pcap: flags.pcap }),
   };
 }
@@ -221,6 +223,7 @@ export const targetCommand: SubCommand = {
       )
       .option('--mtu <bytes>', 'path MTU: 256, 512, 1024, 2048 or 4096', wholeNumber(256, 4096))
       .addOption(icrcOption())
+      .addOption(socketBufferOption())
       .option(
         '--pcap <file>',
         'write every packet to a file for Wireshark; with several addresses one file each',

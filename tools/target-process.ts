@@ -1,10 +1,10 @@
-/** The target of the demo as a process of its own: `nvmeof target`, started, watched and ended by its pid. */
+/** A target as a process of its own: `nvmeof target`, started, watched and ended by its pid. */
 import { spawn } from 'node:child_process';
 import type { ChildProcess } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 
-const CLI = fileURLToPath(new URL('../cli/bin.js', import.meta.url));
+const CLI = fileURLToPath(new URL('./cli/bin.js', import.meta.url));
 const START_MS = 20_000;
 const STOP_MS = 10_000;
 const READY = /nvme connect -t rdma/;
@@ -20,7 +20,7 @@ export class TargetProcess {
   private constructor(args: readonly string[]) {
     this.#child = spawn(process.execPath, [CLI, 'target', ...args], {
       stdio: ['ignore', 'pipe', 'pipe'],
-      // Ctrl-C goes to the demo, which ends the target itself when it is done with it.
+      // Ctrl-C goes to whoever started it, and ends it when it is done with it.
       detached: true,
     });
     const collect = (chunk: Buffer): void => {

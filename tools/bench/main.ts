@@ -1,0 +1,94 @@
+/** `npm run bench`: see bench.sh. */
+import { cpus, tmpdir } from 'node:os';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { join } from 'node:path';
+import { Command, CommanderError } from 'commander';
+import { messageOf } from '../../native/common/errors.ts';
+import { coreList, seconds, wholeNumber } from '../cli/arguments.ts';
+import { describeMachine } from './machine.ts';
+import { measure } from './measure.ts';
+import { Targets } from './ours.ts';
+import { LimitPrograms } from './programs.ts';
+import { markdown, writeReport } from './report.ts';
+import { Parts, type Matrix } from './parts.ts';
+import { rows } from './rows.ts';
+import { sweeps } from './sweeps.ts';
+
+interface Flags {
+  readonly rounds: number;
+  readonly seconds: number;
+  readonly quick?: boolean;
+  readonly only?: string;
+  readonly cores: number[];
+  readonly out: string;
+  readonly strict?: boolean;
+}
+
+function chosen(all: Matrix, { only, quick }: Flags): Matrix {
+  const wanted = ({ id }: { readonly id: string }): boolean =>
+    only === undefined || new RegExp(only).test(id);
+  const result = {
+    rows: all.rows.filter(wanted),
+    sweeps: quick === true ? [] : all.sweeps.filter(wanted),
+  };
+  if (result.rows.length + result.sweeps.length === 0) {
+    const ids = [...all.rows, ...all.sweeps].map(({ id }) => id).join(', ');
+    throw new Error(`--only ${only ?? ''} matches nothing; there are: ${ids}`);
+  }
+  return result;
+}
+
+async function bench(flags: Flags): Promise<void> {
+  const [target, host] = flags.cores;
+  if (target === undefined || host === undefined) {
+    throw new Error('--cores needs two: of the target and of the host, such as 0,1');
+  }
+  if (Math.max(target, host) >= cpus().length) {
+    throw new Error(`--cores: this machine has cores 0 to ${cpus().length - 1}`);
+  }
+  const folder = mkdtempSync(join(tmpdir(), 'nvmeof-bench-'));
+  const targets = new Targets();
+  try {
+    const parts = new Parts(targets, new LimitPrograms(folder), [target, host]);
+    const all = { rows: rows(parts), sweeps: sweeps(parts) };
+    const results = await measure(chosen(all, flags), {
+      rounds: flags.rounds,
+      seconds: flags.seconds / 1000,
+      progress: process.stderr.isTTY,
+    });
+    const report = { machine: describeMachine(new Date()), results };
+    writeReport(flags.out, report);
+    process.stdout.write(
+      `${markdown(report)}\nWritten to ${flags.out}/: report.json, report.md, index.html\n`,
+    );
+    if (flags.strict === true && results.rows.some(({ reached }) => !reached)) process.exitCode = 1;
+  } finally {
+    await targets.end();
+    rmSync(folder, { recursive: true, force: true });
+  }
+}
+
+const program = new Command('npm run bench --')
+  .description(
+    'Measures target and initiator on this machine beside the bare packets of the same data path, and writes a report.',
+  )
+  .option('--rounds <n>', 'of each comparison; the medians count', wholeNumber(1, 99), 5)
+  .option('--seconds <time>', 'of each measurement (default: 2)', seconds, 2000)
+  .option('--quick', 'comparisons only, no curves')
+  .option('--only <pattern>', 'rows and curves whose id matches (regular expression)')
+  .option('--cores <list>', 'core of the target and core of the host', coreList, [0, 1])
+  .option('--out <folder>', 'where the report goes', 'bench-report')
+  .option('--strict', 'exit code 1 when a goal is not reached')
+  .exitOverride()
+  .action(bench);
+
+try {
+  await program.parseAsync();
+} catch (error) {
+  if (error instanceof CommanderError) {
+    process.exitCode = error.exitCode === 0 ? 0 : 2;
+  } else {
+    process.stderr.write(`bench: ${messageOf(error)}\n`);
+    process.exitCode = 1;
+  }
+}

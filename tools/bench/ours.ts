@@ -1,0 +1,128 @@
+/** `nvmeof target` and `nvmeof bench`, each a process of its own, as people run them. */
+import { randomInt } from 'node:crypto';
+import { fileURLToPath } from 'node:url';
+import { z } from 'zod';
+import { TargetProcess } from '../target-process.ts';
+import { fioFigures } from './fio.ts';
+import type { Figures, Subject } from './figures.ts';
+import { run } from './programs.ts';
+
+const CLI = fileURLToPath(new URL('../cli/bin.js', import.meta.url));
+const NQN = 'nqn.2026-11.io.nvmeof:bench';
+export const NAMESPACE_BYTES = 256 << 20;
+const WARM_UP_SECONDS = 0.5;
+
+const extras = z.object({
+  nvmeof: z.object({ counters: z.record(z.string(), z.number()) }),
+  jobs: z.tuple([z.object({ usr_cpu: z.number(), sys_cpu: z.number(), job_runtime: z.number() })]),
+});
+
+/** What the target exports and how. */
+export interface TargetShape {
+  /** As of `nvmeof target --export`, in order of NSIDs. */
+  readonly exports: readonly string[];
+  readonly cores: readonly number[];
+  readonly options?: readonly string[];
+}
+
+export interface Load {
+  readonly nsid?: number;
+  readonly rw?: 'randread' | 'randwrite' | 'read' | 'write' | 'randrw';
+  readonly bytes?: number;
+  readonly depth: number;
+  readonly queues?: number;
+  readonly cores: readonly number[];
+  /** More options of `nvmeof bench`. */
+  readonly options?: readonly string[];
+}
+
+/** Loopback addresses that nobody else is likely to use. */
+function newAddress(): string {
+  return `127.${randomInt(20, 220)}.${randomInt(1, 250)}.${randomInt(1, 250)}`;
+}
+
+/** Targets by their shape: each runs from its first use to the end. */
+export class Targets {
+  readonly #running = new Map<string, Promise<RunningTarget>>();
+
+  get(shape: TargetShape): Promise<RunningTarget> {
+    const key = JSON.stringify(shape);
+    let running = this.#running.get(key);
+    if (!running) {
+      running = RunningTarget.start(shape);
+      this.#running.set(key, running);
+    }
+    return running;
+  }
+
+  async end(): Promise<void> {
+    const all = await Promise.allSettled(this.#running.values());
+    for (const started of all) {
+      if (started.status === 'fulfilled') await started.value.process.kill();
+    }
+  }
+}
+
+export class RunningTarget {
+  readonly process: TargetProcess;
+  readonly address: string;
+  readonly nqn = NQN;
+
+  private constructor(process: TargetProcess, address: string) {
+    this.process = process;
+    this.address = address;
+  }
+
+  static async start({ exports, cores, options = [] }: TargetShape): Promise<RunningTarget> {
+    const address = newAddress();
+    const process = await TargetProcess.start([
+      ...['--nqn', NQN, '--listen', address, '--cores', cores.join(',')],
+      ...exports.flatMap((what) => ['--export', what]),
+      ...options,
+    ]);
+    return new RunningTarget(process, address);
+  }
+}
+
+function benchArguments(target: RunningTarget, load: Load, seconds: number): string[] {
+  const { nsid = 1, rw = 'randread', bytes = 4096, depth, queues, cores, options = [] } = load;
+  return [
+    ...['bench', target.address, target.nqn, '--nsid', `${nsid}`, '--rw', rw, '--bs', `${bytes}`],
+    ...['--qd', `${depth}`, '--cores', cores.join(','), '--runtime', `${seconds}`],
+    ...['--warmup', `${WARM_UP_SECONDS}`, '--json'],
+    ...(queues === undefined ? [] : ['--queues', `${queues}`]),
+    ...options,
+  ];
+}
+
+export async function runLoad(
+  target: RunningTarget,
+  load: Load,
+  seconds: number,
+): Promise<Figures> {
+  const cpuBefore = target.process.cpuSeconds();
+  const began = performance.now();
+  const text = await run(process.execPath, [CLI, ...benchArguments(target, load, seconds)], 60);
+  // The target works from connect to disconnect, but only the load is worth mentioning.
+  const busy = target.process.cpuSeconds() - cpuBefore;
+  const elapsed = (performance.now() - began) / 1000;
+  const { commands, ...figures } = fioFigures(text);
+  const { nvmeof, jobs } = extras.parse(JSON.parse(text));
+  const [job] = jobs;
+  const hostSeconds = ((job.usr_cpu + job.sys_cpu) / 100) * (job.job_runtime / 1000);
+  const loaded = (seconds + WARM_UP_SECONDS) / seconds;
+  return {
+    ...figures,
+    hostCpu: (hostSeconds / (commands * loaded)) * 1e6,
+    targetCpu: (Math.min(busy, elapsed) / (commands * loaded)) * 1e6,
+    retransmits: nvmeof.counters['soft.requester.retransmits'] ?? 0,
+    wrongReactor: nvmeof.counters['soft.rx.wrong_reactor'] ?? 0,
+  };
+}
+
+export function ours(name: string, targets: Targets, shape: TargetShape, load: Load): Subject {
+  return {
+    name,
+    measure: async (seconds) => runLoad(await targets.get(shape), load, seconds),
+  };
+}

@@ -1,0 +1,84 @@
+/** What the rows and curves are made of: subjects of ours and of the floor, on the cores of this run. */
+import { closeSync, openSync, writeSync } from 'node:fs';
+import { randomBytes } from 'node:crypto';
+import { join } from 'node:path';
+import type { Metric, Subject } from './figures.ts';
+import { floor, type FloorShape } from './floor.ts';
+import { NAMESPACE_BYTES, ours, type Load, type TargetShape, type Targets } from './ours.ts';
+import type { LimitPrograms } from './programs.ts';
+
+export interface Goal {
+  readonly metric: Metric;
+  /** Of ours ÷ reference. */
+  readonly atLeast?: number;
+  readonly atMost?: number;
+}
+
+export interface Row {
+  readonly id: string;
+  readonly title: string;
+  readonly subject: Subject;
+  readonly reference: Subject;
+  readonly goal: Goal;
+}
+
+/** Points of one curve in a plot. */
+export interface Sweep {
+  readonly id: string;
+  readonly title: string;
+  readonly axis: 'depth' | 'block size';
+  readonly points: readonly { readonly x: number; readonly subject: Subject }[];
+}
+
+export interface Matrix {
+  readonly rows: readonly Row[];
+  readonly sweeps: readonly Sweep[];
+}
+
+/** A file with something in every block, so that reads of it are no reads of holes. */
+function makeFile(path: string): string {
+  const handle = openSync(path, 'w');
+  for (let written = 0; written < NAMESPACE_BYTES;) {
+    written += writeSync(handle, randomBytes(4 << 20));
+  }
+  closeSync(handle);
+  return path;
+}
+
+export class Parts {
+  readonly targets: Targets;
+  readonly limits: LimitPrograms;
+  /** Core of the target's reactor, core of the host's. */
+  readonly targetCore: number;
+  readonly hostCore: number;
+  readonly file: string;
+  readonly memory: TargetShape;
+  readonly cachedFile: TargetShape;
+
+  constructor(targets: Targets, limits: LimitPrograms, [targetCore, hostCore]: [number, number]) {
+    this.targets = targets;
+    this.limits = limits;
+    this.targetCore = targetCore;
+    this.hostCore = hostCore;
+    this.file = makeFile(join(limits.folder, 'namespace.img'));
+    this.memory = this.exporting(`memory:${NAMESPACE_BYTES},bs=4096`);
+    this.cachedFile = this.exporting(`${this.file},bs=4096`);
+  }
+
+  exporting(what: string, ...options: readonly string[]): TargetShape {
+    return { exports: [what], cores: [this.targetCore], options };
+  }
+
+  /** The memory namespace on a target with these options. */
+  memoryWith(...options: readonly string[]): TargetShape {
+    return { ...this.memory, options };
+  }
+
+  ours(name: string, where: TargetShape, load: Omit<Load, 'cores'>): Subject {
+    return ours(name, this.targets, where, { cores: [this.hostCore], ...load });
+  }
+
+  floor(kind: FloorShape, depth: number, bytes?: number): Subject {
+    return floor(this.limits, kind, depth, bytes);
+  }
+}

@@ -1,0 +1,153 @@
+/**
+ * The goals: each a work of ours beside what it is compared with. One reactor on each side, target on the first core and host on
+ * the second.
+ */
+import { fileURLToPath } from 'node:url';
+import { z } from 'zod';
+import { slowAmongGreedy } from './fairness.ts';
+import { localFio } from './fio.ts';
+import type { Subject } from './figures.ts';
+import { NAMESPACE_BYTES } from './ours.ts';
+import type { Goal, Parts, Row } from './parts.ts';
+import { run } from './programs.ts';
+
+/** What a stock kernel grants without privileges. */
+const STOCK_BUFFER = 212_992;
+const KIB_128 = 128 << 10;
+const JAVASCRIPT = fileURLToPath(new URL('javascript-load.ts', import.meta.url));
+const javascriptOutput = z.object({ iops: z.number(), bandwidth: z.number() });
+
+const iops = (atLeast: number): Goal => ({ metric: 'iops', atLeast });
+const bandwidth = (atLeast: number): Goal => ({ metric: 'bandwidth', atLeast });
+const latency = (atMost: number): Goal => ({ metric: 'p50', atMost });
+
+/** The memory namespace beside the bare packets. */
+function besideTheFloor(parts: Parts): Row[] {
+  const { memory } = parts;
+  return [
+    ...[32, 128].map((depth) => ({
+      id: `read-4k-${depth}`,
+      title: `4 KiB random read, memory, depth ${depth}`,
+      subject: parts.ours('nvmeof', memory, { depth }),
+      reference: parts.floor('read', depth),
+      goal: iops(0.9),
+    })),
+    {
+      id: 'read-4k-1',
+      title: '4 KiB random read, memory, depth 1, median latency',
+      subject: parts.ours('nvmeof', memory, { depth: 1 }),
+      reference: parts.floor('lowDepthRead', 1),
+      goal: latency(1.15),
+    },
+    {
+      id: 'write-4k-128',
+      title: '4 KiB random write by RDMA READ, depth 128',
+      subject: parts.ours('nvmeof', memory, { depth: 128, rw: 'randwrite' }),
+      reference: parts.floor('write', 128),
+      goal: iops(0.92),
+    },
+    {
+      id: 'write-4k-1',
+      title: '4 KiB random write in the capsule, depth 1, median latency',
+      subject: parts.ours('nvmeof', memory, { depth: 1, rw: 'randwrite' }),
+      reference: parts.floor('capsule', 1),
+      goal: latency(1.2),
+    },
+    ...(['read', 'write'] as const).map((rw) => ({
+      id: `${rw}-128k-32`,
+      title: `128 KiB ${rw}, depth 32`,
+      subject: parts.ours('nvmeof', memory, { depth: 32, bytes: KIB_128, rw: `rand${rw}` }),
+      reference: parts.floor(rw, 32, KIB_128),
+      goal: bandwidth(0.9),
+    })),
+  ];
+}
+
+/** Other backings. */
+function backings(parts: Parts, memoryRead: Subject): Row[] {
+  const { file } = parts;
+  return [
+    {
+      id: 'null-4k-128',
+      title: 'null namespace beside memory, 4 KiB random read, depth 128',
+      subject: parts.ours('null', parts.exporting(`null:${NAMESPACE_BYTES},bs=4096`), {
+        depth: 128,
+      }),
+      reference: memoryRead,
+      goal: iops(1.1),
+    },
+    {
+      id: 'file-cached-4k-128',
+      title: 'page-cached file, 4 KiB random read, depth 128',
+      subject: parts.ours('file', parts.cachedFile, { depth: 128 }),
+      reference: parts.floor('cachedFile', 128),
+      goal: iops(0.9),
+    },
+    {
+      id: 'file-direct-4k-32',
+      title: 'file by O_DIRECT beside fio on it, 4 KiB random read, depth 32',
+      subject: parts.ours('file', parts.exporting(`${file},bs=4096,cache=direct,shared`), {
+        depth: 32,
+      }),
+      reference: localFio(file, 32, parts.targetCore),
+      goal: iops(0.95),
+    },
+  ];
+}
+
+function javascript({ targets, memory, hostCore }: Parts): Subject {
+  return {
+    name: 'JavaScript',
+    async measure(seconds) {
+      const { address, nqn } = await targets.get(memory);
+      const args = [address, nqn, '128', `${seconds}`, `${hostCore}`];
+      const text = await run(process.execPath, ['--import', 'tsx', JAVASCRIPT, ...args], 60);
+      return javascriptOutput.parse(JSON.parse(text));
+    },
+  };
+}
+
+/** Other networks and other users. */
+function circumstances(parts: Parts, memoryRead: Subject): Row[] {
+  const buffer = ['--socket-buffer', `${STOCK_BUFFER}`];
+  const mtu = ['--mtu', '1024'];
+  return [
+    {
+      id: 'javascript-4k-128',
+      title: 'JavaScript library beside nvmeof bench, 4 KiB random read, depth 128',
+      subject: javascript(parts),
+      reference: memoryRead,
+      goal: iops(0.4),
+    },
+    {
+      id: 'mtu-1024',
+      title: 'path MTU 1024 beside 4096, 4 KiB random read, depth 128',
+      subject: parts.ours('MTU 1024', parts.memoryWith(...mtu), { depth: 128, options: mtu }),
+      reference: memoryRead,
+      goal: iops(0.7),
+    },
+    {
+      id: 'stock-buffers',
+      title: 'socket buffers of a stock kernel beside 4 MiB, 4 KiB random read, depth 128',
+      subject: parts.ours('stock', parts.memoryWith(...buffer), { depth: 128, options: buffer }),
+      reference: memoryRead,
+      goal: iops(0.7),
+    },
+    {
+      id: 'fairness',
+      title: 'a host at depth 1 among seven at depth 128, its median latency beside its lone one',
+      subject: slowAmongGreedy(parts, 7),
+      reference: slowAmongGreedy(parts, 0),
+      goal: latency(4),
+    },
+  ];
+}
+
+export function rows(parts: Parts): Row[] {
+  const memoryRead = parts.ours('memory', parts.memory, { depth: 128 });
+  return [
+    ...besideTheFloor(parts),
+    ...backings(parts, memoryRead),
+    ...circumstances(parts, memoryRead),
+  ];
+}
