@@ -268,6 +268,21 @@ export interface ReactorInfo {
   readonly queues: number;
 }
 
+/** Since the queue was bound. */
+export interface QueueStatistics {
+  readonly queue: QueueId;
+  readonly reactor: ReactorIndex;
+  readonly reads: number;
+  readonly writes: number;
+  /** Other I/O commands: flush, write zeroes and so on. */
+  readonly others: number;
+  readonly errors: number;
+  readonly bytesRead: number;
+  readonly bytesWritten: number;
+  /** Pairs [ns, count]: how many commands took less than this, and not less than the bound before; four bounds per power of two. */
+  readonly latency: readonly (readonly [number, number])[];
+}
+
 export interface Door {
   // Runtime: once per process.
   start(options: RuntimeOptions): void;
@@ -280,6 +295,12 @@ export interface Door {
   reactors(): readonly ReactorInfo[];
   /** Flat counters: 'soft.rx.packets', 'live.queuePairs', 'live.windows', 'live.buffers', … */
   counters(): Readonly<Record<string, number>>;
+
+  /**
+   * Of every bound I/O queue of a target. Waits for a loop iteration of each reactor that has some: for a look now and then, not for
+   * the I/O path.
+   */
+  queueStatistics(): readonly QueueStatistics[];
 
   // Devices. Blocking but short: socket set-up. Throws an Error with `code` (EADDRINUSE, EADDRNOTAVAIL, …).
   openDevice(options: DeviceOptions): DeviceId;
@@ -351,6 +372,7 @@ export const DOOR_FUNCTIONS = {
   drain: 1,
   reactors: 0,
   counters: 0,
+  queueStatistics: 0,
   openDevice: 1,
   deviceInfo: 1,
   closeDevice: 1,

@@ -21,5 +21,6 @@ export type { HostRules } from './host-access.ts';
 export type { Log } from './log.ts';
 export { leastLoaded } from './placement.ts';
 export type { PlacementRule, PlacementView } from './placement.ts';
+export type { QueueReport, ReactorReport, TargetStatistics } from './statistics.ts';
 export type { Counters } from '../native/common/counters.ts';
 export { NvmeofError, NvmeStatusError } from '../native/common/errors.ts';

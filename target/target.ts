@@ -47,6 +47,8 @@ import type { Log } from './log.ts';
 import { Placement } from './placement.ts';
 import type { PlacementRule, PlacementView } from './placement.ts';
 import { Port } from './port.ts';
+import { reportQueues, reportReactor } from './statistics.ts';
+import type { TargetStatistics } from './statistics.ts';
 import { Subsystem } from './subsystem.ts';
 
 export interface StartOptions {
@@ -180,6 +182,34 @@ export class Target extends EventEmitter<TargetEvents> {
    */
   counters(): Counters {
     return this.#lease.runtime.door.counters();
+  }
+
+  /** What it did so far. Waits for a loop iteration of each of its reactors: for a look now and then. */
+  statistics(): TargetStatistics {
+    const known = new Map(
+      [...this.#subsystems.values()].flatMap((subsystem) =>
+        [...subsystem.controllers.values()].flatMap((controller) =>
+          [...controller.ioQueues].map(([qid, queue]) => [
+            queue.id,
+            {
+              ...controller.summary,
+              ...{ qid, reactor: queue.arrival.reactor, depth: queue.depth },
+            },
+          ]),
+        ),
+      ),
+    );
+    const { door } = this.#lease.runtime;
+    const placed = new Map(this.placement.map((view) => [view.reactor, view]));
+    return {
+      atMs: performance.now(),
+      queues: reportQueues(known, door.queueStatistics()),
+      reactors: door
+        .reactors()
+        .filter(({ index }) => placed.has(index))
+        .map((reactor) => reportReactor(reactor, placed.get(reactor.index))),
+      counters: this.counters(),
+    };
   }
 
   // Ports.

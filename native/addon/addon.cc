@@ -21,6 +21,7 @@ constexpr Function kFunctions[] = {
     {"drain", 1, drain},
     {"reactors", 0, reactors},
     {"counters", 0, counters},
+    {"queueStatistics", 0, queue_statistics},
     {"openDevice", 1, open_device},
     {"deviceInfo", 1, device_info},
     {"closeDevice", 1, close_device},

@@ -127,6 +127,8 @@ Napi::Value reactors(const Arguments& arguments);
 Napi::Value drain(const Arguments& arguments);
 // counters.cc
 Napi::Value counters(const Arguments& arguments);
+// statistics.cc
+Napi::Value queue_statistics(const Arguments& arguments);
 // devices.cc
 Napi::Value open_device(const Arguments& arguments);
 Napi::Value device_info(const Arguments& arguments);

@@ -21,7 +21,8 @@ void post(reactor::Reactor& reactor, Work work) {
   while (!reactor.post(task)) sched_yield();
 }
 
-// For start-up, shutdown and set-up of devices only: JavaScript stands still meanwhile.
+// For start-up, shutdown, set-up of devices, and a look at their statistics: JavaScript stands
+// still for a loop iteration of the reactor.
 template <typename Work>
 void run_and_wait(reactor::Reactor& reactor, Work&& work) {
   using Callable = std::remove_reference_t<Work>;

@@ -78,7 +78,8 @@ struct Command {
   bool fua = false, may_deallocate = false;
   block::Request request{};
   iovec iov{};
-  int error = 0;  // of the request that ended last
+  int error = 0;         // of the request that ended last
+  uint64_t arrived = 0;  // in the round of this time, ns
 
   // Memory.
   uint32_t receive = kNoIndex;  // receive buffer held for its in-capsule data

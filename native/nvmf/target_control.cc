@@ -112,6 +112,11 @@ uint32_t TargetEngineImpl::live_queues() const {
   return static_cast<uint32_t>(by_id_.size());
 }
 
+const QueueStatistics* TargetEngineImpl::statistics(uint32_t id) const {
+  const TargetQueue* queue = queue_by_id(id);
+  return queue && queue->bound && queue->qid != 0 ? &queue->statistics : nullptr;
+}
+
 void TargetEngineImpl::refresh_live_counters() {
   TargetCounters::set(counters_.live_queues, by_id_.size());
   TargetCounters::set(counters_.live_commands, live_commands_);

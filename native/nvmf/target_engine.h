@@ -9,6 +9,7 @@
 
 #include "block/backing.h"
 #include "nvmf/event_sink.h"
+#include "nvmf/queue_statistics.h"
 #include "rdma/provider.h"
 #include "reactor/reactor.h"
 
@@ -72,6 +73,8 @@ class TargetEngine : public reactor::Poller, public rdma::ConnectionHandler {
   virtual const Error* change_error() const = 0;
 
   virtual uint32_t live_queues() const = 0;
+  // Of an I/O queue; nullptr: it is none, or gone.
+  virtual const QueueStatistics* statistics(uint32_t queue) const = 0;
   virtual std::vector<rdma::CounterValue> counters() const = 0;  // any thread
 };
 

@@ -139,12 +139,21 @@ void TargetEngineImpl::finish(Command* command) {
         command->entry->removed ? status::kInvalidNamespace : status::kNamespaceNotReady;
   const bool failed = command->status != status::kSuccess;
   if (command->row) {
+    QueueStatistics& statistics = queue->statistics;
+    statistics.latency.record(time() - command->arrived);
     if (failed) {
       command->data_length = 0;
+      statistics.errors++;
     } else if (command->row->opcode == io::kRead) {
       TargetCounters::add(counters_.bytes_read, command->length);
+      statistics.reads++;
+      statistics.bytes_read += command->length;
     } else if (command->row->opcode == io::kWrite) {
       TargetCounters::add(counters_.bytes_written, command->length);
+      statistics.writes++;
+      statistics.bytes_written += command->length;
+    } else {
+      statistics.others++;
     }
     command->entry->in_flight--;
     command->entry = nullptr;

@@ -78,6 +78,7 @@ class TargetEngineImpl final : public TargetEngine {
   void destroy_table(uint32_t table, ChangeDone done, void* context) override;
   const Error* change_error() const override { return tables_.error(); }
   uint32_t live_queues() const override;
+  const QueueStatistics* statistics(uint32_t queue) const override;
   std::vector<rdma::CounterValue> counters() const override;
 
  private:

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "nvmf/queue_statistics.h"
 #include "nvmf/target_command.h"
 
 namespace nvmeof::nvmf {
@@ -64,6 +65,7 @@ struct TargetQueue {
   uint32_t send_entries = 0;
   uint32_t credits = 0;  // send queue entries not in use
   bool dirty = false;    // linked in the engine's list of queues to flush
+  QueueStatistics statistics;
 
   bool alive() const { return state == QueueState::Accepting || state == QueueState::Live; }
   bool answers() const { return alive() || state == QueueState::Closing; }

@@ -59,6 +59,7 @@ void TargetEngineImpl::take_capsule(TargetQueue* queue, uint32_t receive, uint32
     refused = parse_io(*command, context);
     if (!refused) {
       command->entry->in_flight++;
+      command->arrived = now_;
       TargetCounters::add(counters_.commands[io_row_index(command->row)], 1);
       if (to_host(command->transfer))
         command->entry->channel->prefetch(command->offset, command->length);

@@ -24,6 +24,7 @@ import type {
   NamespaceOptions,
   OperationId,
   QueueId,
+  QueueStatistics,
   ReactorInfo,
   RuntimeOptions,
   TableId,
@@ -129,6 +130,10 @@ export class FakeDoor implements Door {
       cpuNs: 0n,
       queues: 0,
     }));
+  }
+
+  queueStatistics(): readonly QueueStatistics[] {
+    return [];
   }
 
   counters(): Readonly<Record<string, number>> {

@@ -25,12 +25,19 @@ export interface HostPort {
 }
 
 /** ADDRESS[:PORT], IPv6 with a port in brackets. */
-export function hostPort(text: string): HostPort {
-  return orInvalid(() => {
-    const { address, port } = parseEndpoint(text, NVME_RDMA_PORT);
-    return { address: formatAddress(address), port };
-  });
+/** Where `--metrics` and `nvmeof stats` meet. */
+export const METRICS_PORT = 9420;
+
+function endpointParser(defaultPort: number) {
+  return (text: string): HostPort =>
+    orInvalid(() => {
+      const { address, port } = parseEndpoint(text, defaultPort);
+      return { address: formatAddress(address), port };
+    });
 }
+
+export const hostPort = endpointParser(NVME_RDMA_PORT);
+export const metricsEndpoint = endpointParser(METRICS_PORT);
 
 export function size(text: string): bigint {
   return orInvalid(() => parseSize(text));

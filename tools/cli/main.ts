@@ -10,6 +10,7 @@ import { doctorCommand } from './commands/doctor.ts';
 import { idCtrlCommand, idNsCommand } from './commands/identify.ts';
 import { infoCommand } from './commands/info.ts';
 import { readCommand } from './commands/read.ts';
+import { statsCommand } from './commands/stats.ts';
 import { targetCommand } from './commands/target.ts';
 import { writeCommand } from './commands/write.ts';
 import { CliContext } from './context.ts';
@@ -27,6 +28,7 @@ export const SUB_COMMANDS: readonly SubCommand[] = [
   readCommand,
   writeCommand,
   benchCommand,
+  statsCommand,
   doctorCommand,
 ];
 

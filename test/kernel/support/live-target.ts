@@ -57,8 +57,6 @@ interface Waiting {
 
 export interface LiveTargetOptions extends Omit<TargetOptions, 'ports' | 'subsystems'> {
   readonly subsystems?: readonly SubsystemOptions[];
-  /** In place of the lab's address and the usual port. */
-  readonly port?: { readonly address: string };
   /** Of the one subsystem, when `subsystems` is left out. */
   readonly namespaces?: readonly NamespaceOptions[];
 }
@@ -82,9 +80,9 @@ export class LiveTarget {
     });
   }
 
-  /** Listens on the lab's address (or `port`); gone when the scenario is over. */
+  /** Listens on the lab's address; gone when the scenario is over. */
   static async start(lab: Lab, options: LiveTargetOptions = {}): Promise<LiveTarget> {
-    const { subsystems, namespaces = [{ memory: '64MiB' }], port, ...rest } = options;
+    const { subsystems, namespaces = [{ memory: '64MiB' }], ...rest } = options;
     const log = openSync(join(lab.folder, 'live-target.log'), 'a');
     const child = fork(DRIVER, [], {
       execArgv: ['--import', 'tsx'],
@@ -102,7 +100,7 @@ export class LiveTarget {
       {
         provider: 'soft',
         ...rest,
-        ports: [{ address: lab.address, port: PORT, ...port }],
+        ports: [{ address: lab.address, port: PORT }],
         subsystems: subsystems ?? [{ nqn: NQN, namespaces }],
       },
     ]);

@@ -69,6 +69,7 @@ const WRONG: Readonly<Record<keyof Door, readonly Wrong[]>> = {
   ],
   reactors: [],
   counters: [],
+  queueStatistics: [],
   openDevice: [
     { args: ['soft'], error: 'TypeError', message: /options must be an object/ },
     { args: [{ provider: 'magic', address: '127.0.0.1' }], error: 'TypeError', message: /'soft'/ },

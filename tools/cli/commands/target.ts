@@ -9,12 +9,21 @@ import type { TargetConfig, TargetOptions } from '../../../target/index.ts';
 import { formatEndpoint, parseAddress } from '../../../native/common/address.ts';
 import { nonZero } from '../../../native/common/counters.ts';
 import { formatSize } from '../../../native/common/size.ts';
-import { coreList, hostPort, icrcOption, socketBufferOption, wholeNumber } from '../arguments.ts';
+import {
+  coreList,
+  hostPort,
+  icrcOption,
+  metricsEndpoint,
+  METRICS_PORT,
+  socketBufferOption,
+  wholeNumber,
+} from '../arguments.ts';
 import type { HostPort } from '../arguments.ts';
 import { CliError } from '../context.ts';
 import type { CliContext, SubCommand } from '../context.ts';
 import { ExitCode } from '../exit-codes.ts';
 import { addExamples } from '../help.ts';
+import { StatisticsServer } from '../statistics/server.ts';
 import { LOG_LEVELS, makeLogger } from '../logging.ts';
 import type { LogLevel } from '../logging.ts';
 
@@ -32,6 +41,7 @@ export interface TargetFlags {
   readonly socketBuffer?: number;
   readonly pcap?: string;
   readonly log: LogLevel;
+  readonly metrics?: HostPort;
   readonly json?: boolean;
 }
 
@@ -155,6 +165,20 @@ function untilSignal(): Promise<NodeJS.Signals> {
   });
 }
 
+/** A target that cannot serve what was asked for does not stay. */
+async function serveMetrics(
+  target: Target,
+  where: HostPort | undefined,
+): Promise<StatisticsServer | undefined> {
+  if (where === undefined) return undefined;
+  try {
+    return await StatisticsServer.listen(where, () => target.statistics());
+  } catch (error) {
+    await target.close();
+    throw error;
+  }
+}
+
 async function runTarget(context: CliContext, flags: TargetFlags): Promise<void> {
   const config = await targetConfig(flags);
   const log = makeLogger(context.streams, flags.log, flags.json ?? false);
@@ -167,6 +191,7 @@ async function runTarget(context: CliContext, flags: TargetFlags): Promise<void>
   const target = await Target.start(config, { log });
   running.target = target;
   logStart(target, config, log);
+  const metrics = await serveMetrics(target, flags.metrics);
   if (flags.json === true) context.printJson({ commands: connectCommands(config) });
   else {
     context.print('A host connects with:');
@@ -174,6 +199,7 @@ async function runTarget(context: CliContext, flags: TargetFlags): Promise<void>
     context.print('Stop with Ctrl-C or SIGTERM.');
   }
   log.info({ signal: await signal }, 'stopping');
+  await metrics?.close();
   await target.close();
   log.info({}, 'stopped');
 }
@@ -227,6 +253,14 @@ export const targetCommand: SubCommand = {
       .option(
         '--pcap <file>',
         'write every packet to a file for Wireshark; with several addresses one file each',
+      )
+      .addOption(
+        new Option(
+          '--metrics [address[:port]]',
+          `serve Prometheus metrics, and nvmeof stats, over HTTP (127.0.0.1:${METRICS_PORT} without a value)`,
+        )
+          .preset('127.0.0.1')
+          .argParser(metricsEndpoint),
       )
       .addOption(new Option('--log <level>', 'log level').choices([...LOG_LEVELS]).default('info'))
       .option('--json', 'log and print JSON even on a terminal')

@@ -1,0 +1,155 @@
+/** Rates between two snapshots of a target, metrics of one, and the HTTP port that serves both. */
+import { expect } from 'chai';
+import { metricsText } from '../../../tools/cli/statistics/metrics.ts';
+import { rates } from '../../../tools/cli/statistics/rates.ts';
+import { StatisticsServer } from '../../../tools/cli/statistics/server.ts';
+import type { QueueReport, TargetStatistics } from '../../../target/index.ts';
+
+const queue = (changes: Partial<QueueReport> = {}): QueueReport => ({
+  ...{ id: 7, subsystemNqn: 'nqn.2024-01.com.example:disks', cntlid: 3, qid: 1, reactor: 0 },
+  ...{ hostNqn: 'nqn.2024-01.com.example:host "a"', hostId: 'x', peer: '192.0.2.9', depth: 128 },
+  ...{ reads: 1000, writes: 10, others: 1, errors: 2, bytesRead: 4_096_000, bytesWritten: 40_960 },
+  latency: [
+    [1024, 900],
+    [65_536, 113],
+  ],
+  ...changes,
+});
+
+const statistics = (changes: Partial<TargetStatistics> = {}): TargetStatistics => ({
+  atMs: 10_000,
+  queues: [queue()],
+  reactors: [
+    {
+      ...{ index: 0, core: 2, busyNs: 3e9, idleNs: 1e9, cpuNs: 35e8 },
+      ...{ ioQueues: 1, adminQueues: 1 },
+    },
+  ],
+  counters: {
+    'soft.rx.packets': 5000,
+    'soft.rx.bad_icrc': 4,
+    'live.queuePairs': 2,
+    'reactor.0.sleeps': 30,
+    'reactor.0.busyNs': 3e9,
+    'target.bufferWaits': 6,
+  },
+  ...changes,
+});
+
+describe('rates of a target', () => {
+  const later = statistics({
+    atMs: 12_000,
+    queues: [
+      queue({
+        ...{ reads: 3000, bytesRead: 12_288_000, errors: 2 },
+        latency: [
+          [1024, 2800],
+          [65_536, 211],
+          [1_048_576, 2],
+        ],
+      }),
+    ],
+    counters: { 'soft.rx.packets': 9000, 'reactor.0.sleeps': 30 },
+  });
+
+  it('are those of the interval, per second', () => {
+    const result = rates(statistics(), later);
+    expect(result.seconds).to.equal(2);
+    const [first] = result.queues;
+    expect(first).to.include({ reads: 1000, writes: 0, errors: 0, bytesRead: 4_096_000 });
+    expect(result.perSecond('soft.rx.packets')).to.equal(2000);
+    expect(result.reactors[0]).to.include({ busy: 0, sleeps: 0, ioQueues: 1 });
+  });
+
+  it('take latencies of the interval alone', () => {
+    // 1900 commands below 1024 ns, 98 below 65,536, 2 below 1,048,576
+    const [first] = rates(statistics(), later).queues;
+    expect(first).to.include({ p50: 1024, p99: 65_536 });
+    const [idle] = rates(later, { ...later, atMs: 13_000 }).queues;
+    expect(idle).to.include({ p50: undefined, p99: undefined, reads: 0 });
+  });
+
+  it('count a queue that is new from zero', () => {
+    const [first] = rates(statistics({ queues: [] }), later).queues;
+    expect(first?.reads).to.equal(1500);
+  });
+});
+
+describe('metrics of a target', () => {
+  it('have labels, types and every counter', async () => {
+    const text = await metricsText(statistics());
+    const lines = text.split('\n');
+    expect(lines).to.include('# TYPE nvmeof_commands_total counter');
+    expect(lines.find((line) => line.startsWith('nvmeof_commands_total{'))).to.equal(
+      'nvmeof_commands_total{subsystem="nqn.2024-01.com.example:disks",' +
+        'host="nqn.2024-01.com.example:host \\"a\\"",controller="3",queue="1",reactor="0",operation="read"} 1000',
+    );
+    expect(lines).to.include('nvmeof_soft_rx_bad_icrc_total 4');
+    expect(lines).to.include('nvmeof_target_buffer_waits_total 6');
+    expect(lines).to.include('nvmeof_live_queue_pairs 2');
+    expect(lines).to.include('nvmeof_reactor_sleeps_total{reactor="0"} 30');
+    expect(lines).to.include('nvmeof_reactor_busy_seconds_total{reactor="0",core="2"} 3');
+    expect(text).not.to.include('busy_ns');
+  });
+
+  it('have a histogram whose buckets only grow', async () => {
+    const text = await metricsText(statistics());
+    const buckets = [...text.matchAll(/service_seconds_bucket\{.*le="(.+?)"\} (\d+)/g)].map(
+      ([, bound, count]) => [Number(bound === '+Inf' ? Infinity : bound), Number(count)] as const,
+    );
+    expect(buckets.length).to.be.greaterThan(20);
+    buckets.slice(1).forEach(([bound, count], index) => {
+      expect(bound).to.be.greaterThan(buckets[index]?.[0] ?? NaN);
+      expect(count).to.be.at.least(buckets[index]?.[1] ?? NaN);
+    });
+    expect(buckets.find(([bound]) => bound === 4e-6)?.[1]).to.equal(900);
+    expect(buckets.at(-1)).to.deep.equal([Infinity, 1013]);
+    expect(text).to.match(/service_seconds_count\{.*\} 1013/);
+  });
+});
+
+describe('the statistics port', () => {
+  const port = 19_420 + (process.pid % 1000);
+  const at = (path: string): string => `http://127.0.0.1:${port}${path}`;
+  let server: StatisticsServer;
+  let answer: () => TargetStatistics = statistics;
+
+  before(async () => {
+    server = await StatisticsServer.listen({ address: '127.0.0.1', port }, () => answer());
+  });
+  after(() => server.close());
+
+  it('serves metrics and JSON, and says what there is', async () => {
+    const metrics = await fetch(at('/metrics'));
+    expect(metrics.headers.get('content-type')).to.match(/^text\/plain; version=0\.0\.4/);
+    expect(await metrics.text()).to.include('nvmeof_commands_total');
+    const json = await fetch(at('/statistics?x=1'));
+    expect(await json.json()).to.deep.equal(statistics());
+    const other = await fetch(at('/'));
+    expect(other.status).to.equal(404);
+    expect(await other.text()).to.equal('There is /metrics and /statistics.\n');
+    expect((await fetch(at('/metrics'), { method: 'POST' })).status).to.equal(405);
+  });
+
+  it('answers an error when there is none to be had', async () => {
+    answer = () => {
+      throw new Error('stopped');
+    };
+    const response = await fetch(at('/metrics'));
+    answer = statistics;
+    expect(response.status).to.equal(500);
+    expect(await response.text()).to.equal('stopped\n');
+  });
+
+  it('says which address is taken', async () => {
+    let message = '';
+    try {
+      await StatisticsServer.listen({ address: '127.0.0.1', port }, statistics);
+    } catch (error) {
+      message = (error as Error).message;
+    }
+    expect(message).to.match(
+      new RegExp(`^cannot serve metrics at 127.0.0.1:${port}: .*EADDRINUSE`),
+    );
+  });
+});

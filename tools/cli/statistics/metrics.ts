@@ -1,0 +1,180 @@
+/**
+ * A target's statistics as Prometheus metrics. Each scrape makes them anew from one snapshot, so nothing is counted twice and
+ * what is gone is gone.
+ */
+import { Registry } from 'prom-client';
+import type { Metric } from 'prom-client';
+import type { QueueReport, TargetStatistics } from '../../../target/index.ts';
+
+import { groupBy } from './group-by.ts';
+
+type Labels = Readonly<Record<string, string | number>>;
+interface Value {
+  readonly labels: Labels;
+  readonly value: number;
+  /** Of a histogram: its parts have names of their own. */
+  readonly metricName?: string;
+}
+interface Family {
+  readonly name: string;
+  readonly help: string;
+  readonly type: 'counter' | 'gauge' | 'histogram';
+  values(statistics: TargetStatistics): readonly Value[];
+}
+
+/** Bounds of the latency histogram in seconds: 1 µs to 16 s, a factor of two apart. */
+const BOUNDS_NS = Array.from({ length: 25 }, (_, index) => 1000 * 2 ** index);
+
+const queueLabels = ({ subsystemNqn, hostNqn, cntlid, qid, reactor }: QueueReport): Labels => ({
+  subsystem: subsystemNqn,
+  host: hostNqn,
+  controller: cntlid,
+  queue: qid,
+  reactor,
+});
+
+function perQueue(pick: (queue: QueueReport) => readonly (readonly [Labels, number])[]) {
+  return ({ queues }: TargetStatistics): Value[] =>
+    queues.flatMap((queue) =>
+      pick(queue).map(([more, value]) => ({ labels: { ...queueLabels(queue), ...more }, value })),
+    );
+}
+
+/** Of all queues of a host in a subsystem: a histogram per queue would be a lot of series. */
+function latencies({ queues }: TargetStatistics): Value[] {
+  const name = 'nvmeof_command_service_seconds';
+  const groups = groupBy(queues, ({ subsystemNqn, hostNqn }) => `${subsystemNqn} ${hostNqn}`);
+  return groups.flatMap((members) => {
+    const [first] = members;
+    const labels = { subsystem: first?.subsystemNqn ?? '', host: first?.hostNqn ?? '' };
+    const pairs = members.flatMap(({ latency }) => latency);
+    const below = (bound: number): number =>
+      pairs.reduce((sum, [upper, count]) => (upper <= bound ? sum + count : sum), 0);
+    const all = below(Infinity);
+    const buckets = BOUNDS_NS.map((bound) => ({
+      labels: { ...labels, le: bound / 1e9 },
+      value: below(bound),
+      metricName: `${name}_bucket`,
+    }));
+    // Of each bucket its upper bound: the sum is an upper bound too.
+    const sum = pairs.reduce((total, [upper, count]) => total + upper * count, 0) / 1e9;
+    return [
+      ...buckets,
+      { labels: { ...labels, le: '+Inf' }, value: all, metricName: `${name}_bucket` },
+      { labels, value: sum, metricName: `${name}_sum` },
+      { labels, value: all, metricName: `${name}_count` },
+    ];
+  });
+}
+
+const perReactor =
+  (pick: (reactor: TargetStatistics['reactors'][number]) => number) =>
+  ({ reactors }: TargetStatistics): Value[] =>
+    reactors.map((reactor) => ({
+      labels: { reactor: reactor.index, core: reactor.core },
+      value: pick(reactor),
+    }));
+
+const FAMILIES: readonly Family[] = [
+  {
+    ...{ name: 'nvmeof_commands_total', type: 'counter', help: 'I/O commands answered' },
+    values: perQueue(({ reads, writes, others }) => [
+      [{ operation: 'read' }, reads],
+      [{ operation: 'write' }, writes],
+      [{ operation: 'other' }, others],
+    ]),
+  },
+  {
+    ...{
+      name: 'nvmeof_bytes_total',
+      type: 'counter',
+      help: 'bytes of namespaces read and written',
+    },
+    values: perQueue(({ bytesRead, bytesWritten }) => [
+      [{ operation: 'read' }, bytesRead],
+      [{ operation: 'write' }, bytesWritten],
+    ]),
+  },
+  {
+    ...{ name: 'nvmeof_command_errors_total', type: 'counter', help: 'I/O commands that failed' },
+    values: perQueue(({ errors }) => [[{}, errors]]),
+  },
+  {
+    ...{ name: 'nvmeof_command_service_seconds', type: 'histogram' },
+    help: 'time from the capsule of an I/O command to its answer, in the target',
+    values: latencies,
+  },
+  {
+    ...{ name: 'nvmeof_reactor_busy_seconds_total', type: 'counter' },
+    help: 'time of loop iterations that found work',
+    values: perReactor(({ busyNs }) => busyNs / 1e9),
+  },
+  {
+    ...{ name: 'nvmeof_reactor_idle_seconds_total', type: 'counter' },
+    help: 'time of loop iterations that found none, and of sleep',
+    values: perReactor(({ idleNs }) => idleNs / 1e9),
+  },
+  {
+    ...{ name: 'nvmeof_reactor_cpu_seconds_total', type: 'counter' },
+    help: 'processor time of a reactor, user and system',
+    values: perReactor(({ cpuNs }) => cpuNs / 1e9),
+  },
+  {
+    ...{ name: 'nvmeof_reactor_io_queues', type: 'gauge', help: 'I/O queues placed on a reactor' },
+    values: perReactor(({ ioQueues }) => ioQueues),
+  },
+];
+
+/** Counters that say how something is, not what happened. */
+const GAUGES = /^live\.|_bytes$|\.gso$|\.pcap_failed$|\.connections$|\.queue_pairs$|\.memory\./;
+/** They have families of their own. */
+const ELSEWHERE = /^reactor\.\d+\.(busyNs|idleNs)$/;
+
+/** 'soft.rx.bad_icrc' is nvmeof_soft_rx_bad_icrc_total; 'reactor.0.sleeps' has its number as a label. */
+function flat(name: string, value: number): { family: Family; value: Value } {
+  const gauge = GAUGES.test(name);
+  const reactor = /^reactor\.(\d+)\.(.+)$/.exec(name);
+  const plain = reactor ? `reactor_${reactor[2] ?? ''}` : name;
+  const snake = plain
+    .replaceAll(/([a-z0-9])([A-Z])/g, '$1_$2')
+    .replaceAll(/[^A-Za-z0-9]+/g, '_')
+    .toLowerCase();
+  const labels: Labels = reactor ? { reactor: reactor[1] ?? '' } : {};
+  return {
+    family: {
+      name: `nvmeof_${snake}${gauge ? '' : '_total'}`,
+      help: `counter ${reactor ? `reactor.N.${reactor[2] ?? ''}` : name}`,
+      type: gauge ? 'gauge' : 'counter',
+      values: () => [],
+    },
+    value: { labels, value },
+  };
+}
+
+function register(
+  registry: Registry,
+  { name, help, type }: Family,
+  values: readonly Value[],
+): void {
+  const metric = {
+    name,
+    get: () => ({ name, help, type, values, aggregator: 'sum' }),
+  };
+  registry.registerMetric(metric as unknown as Metric);
+}
+
+/** In the text format of Prometheus. */
+export async function metricsText(statistics: TargetStatistics): Promise<string> {
+  const registry = new Registry();
+  for (const family of FAMILIES) register(registry, family, family.values(statistics));
+  const counters = new Map<string, { family: Family; values: Value[] }>();
+  for (const [name, count] of Object.entries(statistics.counters)) {
+    if (ELSEWHERE.test(name)) continue;
+    const { family, value } = flat(name, count);
+    const known = counters.get(family.name);
+    if (known) known.values.push(value);
+    else counters.set(family.name, { family, values: [value] });
+  }
+  for (const { family, values } of counters.values()) register(registry, family, values);
+  return registry.metrics();
+}

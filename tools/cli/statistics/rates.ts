@@ -1,0 +1,82 @@
+/** What happened between two snapshots, per second. Pure. */
+import type { QueueReport, TargetStatistics } from '../../../target/index.ts';
+
+export interface QueueRates {
+  readonly queue: QueueReport;
+  readonly reads: number;
+  readonly writes: number;
+  readonly others: number;
+  readonly errors: number;
+  readonly bytesRead: number;
+  readonly bytesWritten: number;
+  /** Of the commands of the interval, ns; undefined: there was none. */
+  readonly p50: number | undefined;
+  readonly p99: number | undefined;
+}
+
+export interface ReactorRates {
+  readonly index: number;
+  readonly core: number;
+  /** Shares of the time, 0 to 1. */
+  readonly busy: number;
+  readonly cpu: number;
+  readonly sleeps: number;
+  readonly iterations: number;
+  readonly ioQueues: number;
+}
+
+export interface Rates {
+  readonly seconds: number;
+  readonly queues: readonly QueueRates[];
+  readonly reactors: readonly ReactorRates[];
+  /** By the counter's name; those that say how something is are left as they are. */
+  readonly perSecond: (name: string) => number;
+}
+
+/** The smallest bound that `share` of the commands stayed below. */
+function quantile(counts: ReadonlyMap<number, number>, share: number): number | undefined {
+  const total = [...counts.values()].reduce((sum, count) => sum + count, 0);
+  let seen = 0;
+  for (const [bound, count] of [...counts].sort(([a], [b]) => a - b)) {
+    seen += count;
+    if (count > 0 && seen >= total * share) return bound;
+  }
+  return undefined;
+}
+
+function newCounts(now: QueueReport, before: QueueReport | undefined): Map<number, number> {
+  const old = new Map(before?.latency ?? []);
+  return new Map(now.latency.map(([bound, count]) => [bound, count - (old.get(bound) ?? 0)]));
+}
+
+export function rates(before: TargetStatistics, now: TargetStatistics): Rates {
+  const seconds = Math.max((now.atMs - before.atMs) / 1000, 1e-3);
+  const earlier = new Map(before.queues.map((queue) => [queue.id, queue]));
+  const perSecond = (name: string): number =>
+    ((now.counters[name] ?? 0) - (before.counters[name] ?? 0)) / seconds;
+  const queues = now.queues.map((queue): QueueRates => {
+    const old = earlier.get(queue.id);
+    const counts = newCounts(queue, old);
+    const rate = (key: 'reads' | 'writes' | 'others' | 'errors' | 'bytesRead' | 'bytesWritten') =>
+      (queue[key] - (old?.[key] ?? 0)) / seconds;
+    return {
+      queue,
+      ...{ reads: rate('reads'), writes: rate('writes'), others: rate('others') },
+      ...{ errors: rate('errors'), bytesRead: rate('bytesRead') },
+      ...{ bytesWritten: rate('bytesWritten') },
+      ...{ p50: quantile(counts, 0.5), p99: quantile(counts, 0.99) },
+    };
+  });
+  const reactors = now.reactors.map((reactor): ReactorRates => {
+    const { index, core, ioQueues } = reactor;
+    const old = before.reactors.find((other) => other.index === index);
+    const share = (key: 'busyNs' | 'cpuNs'): number =>
+      (reactor[key] - (old?.[key] ?? 0)) / 1e9 / seconds;
+    return {
+      ...{ index, core, ioQueues, busy: share('busyNs'), cpu: share('cpuNs') },
+      sleeps: perSecond(`reactor.${index}.sleeps`),
+      iterations: perSecond(`reactor.${index}.iterations`),
+    };
+  });
+  return { seconds, queues, reactors, perSecond };
+}
