@@ -51,8 +51,6 @@ side('kernel host → our target on soft', (scenario) => {
           sqsize: 127,
           kato: 5,
         },
-        // No keep-alive at all, on either side.
-        { args: '--nr-io-queues=1 --keep-alive-tmo=0', queues: 2, sqsize: 127, kato: 0 },
       ];
       for (const { args, queues, sqsize, kato } of cases) {
         const device = await host.connectDevice({ args });
