@@ -88,7 +88,8 @@ Napi::Value open_device(const Arguments& arguments) {
   const Napi::Env env = arguments.env();
   Instance& instance = Instance::running(env);
   const rdma::DeviceOptions options = unpack(arguments);
-  const nvmf::TargetLimits limits = unpack_limits(arguments);
+  nvmf::TargetLimits limits = unpack_limits(arguments);
+  limits.sole_reactor = instance.runtime->sides.size() == 1;
   std::vector<reactor::Reactor*> reactors;
   for (const auto& side : instance.runtime->sides) reactors.push_back(side->reactor.get());
 

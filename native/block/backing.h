@@ -77,6 +77,9 @@ struct FixedBuffer {
 class Backing {
  public:
   virtual ~Backing() = default;  // all channels are gone; drops the lock
+  // Where all of it lies in memory, offset 0 first, for as long as the backing lives; `base` null:
+  // nowhere. Other reactors may write to it through their channels at any time.
+  virtual FixedBuffer resident() const { return {nullptr, 0}; }
   virtual Kind kind() const = 0;
   virtual uint64_t size() const = 0;  // bytes; any thread (atomic)
   virtual uint32_t block_size() const = 0;

@@ -65,6 +65,7 @@ class MemoryBacking final : public Backing {
         size_(options.size) {}
   ~MemoryBacking() override { munmap(mapped_, mapped_bytes_); }
 
+  FixedBuffer resident() const override { return {base_, reserved_}; }
   Kind kind() const override { return Kind::Memory; }
   uint64_t size() const override { return size_.load(std::memory_order_acquire); }
   uint32_t block_size() const override { return options_.block_size; }

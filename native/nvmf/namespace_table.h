@@ -17,6 +17,9 @@ struct Namespace {
   uint32_t nsid = 0;
   block::Backing* backing = nullptr;
   std::unique_ptr<block::Channel> channel;
+  // Reads are sent from where the data lies; null: they go through a buffer.
+  uint8_t* resident = nullptr;
+  std::unique_ptr<rdma::MemoryRegion> region;  // of it
   bool write_protected = false;
   uint32_t block_shift = 9;
   uint32_t max_transfer_bytes = 0;

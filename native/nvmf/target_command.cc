@@ -59,6 +59,7 @@ void Command::reset() {
   offset = length = cursor = 0;
   fua = may_deallocate = false;
   error = 0;
+  in_place = false;
   from = nullptr;
   parked.reset();
   result = 0;

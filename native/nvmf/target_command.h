@@ -78,7 +78,9 @@ struct Command {
   bool fua = false, may_deallocate = false;
   block::Request request{};
   iovec iov{};
-  int error = 0;         // of the request that ended last
+  int error = 0;  // of the request that ended last
+  bool in_place =
+      false;  // a read that is sent from the namespace's memory: holds `entry` to the end
   uint64_t arrived = 0;  // in the round of this time, ns
 
   // Memory.

@@ -88,6 +88,7 @@ void TargetEngineImpl::set_namespace(uint32_t table, uint32_t nsid, const Namesp
   fresh->write_protected = entry.write_protected;
   fresh->block_shift = static_cast<uint32_t>(std::countr_zero(entry.backing->block_size()));
   fresh->max_transfer_bytes = entry.max_transfer_bytes;
+  expose_resident(*fresh);
   if (reactor_) {
     reactor_->add(fresh->channel.get(), reactor::Stage::Block);
     reactor_->remove(&flusher_);  // stays behind the channels
@@ -95,6 +96,18 @@ void TargetEngineImpl::set_namespace(uint32_t table, uint32_t nsid, const Namesp
   }
   tables_.replace(table, nsid, std::move(fresh), time() + kDrainPatience, done, context);
   tables_changed();
+}
+
+// Only where no other reactor can write while a packet is made, and where it costs nothing: a
+// region of an RDMA device is pinned.
+void TargetEngineImpl::expose_resident(Namespace& entry) {
+  const block::FixedBuffer memory = entry.backing->resident();
+  if (memory.base == nullptr || !limits_.sole_reactor || !device_->capabilities().free_registration)
+    return;
+  auto region = pd_->register_memory(memory.base, memory.length, 0);
+  if (!region) return;  // then by way of a buffer
+  entry.region = std::move(*region);
+  entry.resident = static_cast<uint8_t*>(memory.base);
 }
 
 void TargetEngineImpl::remove_namespace(uint32_t table, uint32_t nsid, ChangeDone done,

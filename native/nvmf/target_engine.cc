@@ -231,6 +231,7 @@ Result<void> TargetEngineImpl::accept(uint32_t id, rdma::ConnectionId connection
 void TargetEngineImpl::establish(TargetQueue* queue) {
   if (queue->state != QueueState::Accepting) return;
   queue->advance(QueueState::Live);
+  queue->packet_bytes = queue->qp->packet_bytes();
   sink_->push(EventKind::QueueEstablished, queue->id, 0,
               queue->responder_resources | static_cast<uint32_t>(queue->initiator_depth) << 8, 0,
               {}, {});

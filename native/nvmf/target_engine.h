@@ -21,6 +21,8 @@ struct TargetLimits {
       4096;  // SRQ entries: commands that can be waiting at once, over all queues
   uint32_t in_capsule_bytes = 4096;        // largest in-capsule data any listener offers
   uint32_t max_transfer_bytes = 1u << 20;  // MDTS
+  // No other reactor of the process writes to namespaces: what lies in memory may be sent as it is.
+  bool sole_reactor = false;
 };
 
 struct AcceptOptions {

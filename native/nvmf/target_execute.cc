@@ -155,8 +155,10 @@ void TargetEngineImpl::finish(Command* command) {
     } else {
       statistics.others++;
     }
-    command->entry->in_flight--;
-    command->entry = nullptr;
+    if (!command->in_place) {
+      command->entry->in_flight--;
+      command->entry = nullptr;
+    }
   }
   // Native's own refusals are reported; what the control plane answered, it knows.
   if (failed && !command->answered_above) {

@@ -17,6 +17,8 @@ namespace nvmeof::nvmf {
 // The lessons behind these numbers: a train of about 15 WRITEs, then their responses; small rounds
 // sustain themselves better than large ones.
 inline constexpr unsigned kTrain = 15;
+// A rest of fewer answers goes with the train before it: a train of its own would be a short one.
+inline constexpr unsigned kTrainRest = 8;
 inline constexpr unsigned kFetchBatch = 16;
 inline constexpr unsigned kPollBatch = 32;
 
@@ -120,6 +122,7 @@ class TargetEngineImpl final : public TargetEngine {
   void take_waiting(TargetQueue* queue);
   void launch_arrivals();
   void launch(Command* command);
+  bool read_in_place(Command* command);
   // target_receives.cc
   bool promises_receives() const { return !srq_ || !device_->capabilities().receiver_not_ready; }
   bool reserve_receives(TargetQueue* queue);
@@ -161,6 +164,7 @@ class TargetEngineImpl final : public TargetEngine {
   // target_control.cc
   void refresh_live_counters();
   void tables_changed();
+  void expose_resident(Namespace& entry);
 
   rdma::Device* device_;
   reactor::Reactor* reactor_;  // null in tests, where the caller polls
@@ -199,8 +203,8 @@ class TargetEngineImpl final : public TargetEngine {
   std::vector<Command*> arrivals_;    // of this round: parsed, not started
   NamespaceTables tables_;
 
-  rdma::SendWorkRequest requests_[2 * kTrain + kFetchBatch];
-  rdma::Sge sges_[2 * kTrain + kFetchBatch];
+  rdma::SendWorkRequest requests_[2 * (kTrain + kTrainRest) + kFetchBatch];
+  rdma::Sge sges_[2 * (kTrain + kTrainRest) + kFetchBatch];
   Flusher flusher_;
   TargetCounters counters_{};
 };

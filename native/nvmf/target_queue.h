@@ -37,6 +37,7 @@ struct TargetQueue {
   std::string reason;                   // why it ended
   uint64_t deadline = reactor::kNever;  // Closing, Dying: when patience ends
   uint8_t responder_resources = 0, initiator_depth = 0;
+  uint32_t packet_bytes = 0;  // payload of one packet, once it is established; 0: not known
 
   uint32_t depth = 0;
   uint32_t in_capsule_bytes = 0;

@@ -111,7 +111,23 @@ void TargetEngineImpl::launch_arrivals() {
   arrivals_.clear();
 }
 
+// A read whose data lies in memory needs no buffer and no copy: it is sent from there, and holds
+// the namespace until the host has it. Each packet takes whole blocks, so that a block is that of
+// before a write or of after it, also when it is sent again.
+bool TargetEngineImpl::read_in_place(Command* command) {
+  const Namespace* entry = command->entry;
+  if (command->row == nullptr || command->row->opcode != io::kRead || entry->resident == nullptr ||
+      entry->removed || 1u << entry->block_shift > command->queue->packet_bytes)
+    return false;
+  command->in_place = true;
+  command->payload = entry->resident + command->offset;
+  move(command, CommandState::Executing);
+  finish(command);
+  return true;
+}
+
 void TargetEngineImpl::launch(Command* command) {
+  if (read_in_place(command)) return;
   const bool fetches = from_host(command->transfer) && command->data_length > 0 &&
                        command->block.kind == DataBlock::Kind::Keyed;
   const uint32_t bytes =

@@ -59,11 +59,25 @@ int TargetEngineImpl::flush_queue(TargetQueue* queue) {
   return posted;
 }
 
+namespace {
+
+// How many of the answers leave together.
+unsigned train_length(const CommandList& ready) {
+  unsigned count = 0;
+  for (const Command* command = ready.head; command && count <= kTrain + kTrainRest;
+       command = command->next)
+    count++;
+  return count < kTrain + kTrainRest ? count : kTrain;
+}
+
+}  // namespace
+
 // Takes up to a train of answers: first all their WRITEs, then all their responses.
 unsigned TargetEngineImpl::gather_answers(TargetQueue* queue) {
-  Command* train[kTrain];
+  Command* train[kTrain + kTrainRest];
   unsigned commands = 0, count = 0;
-  while (commands < kTrain && queue->ready.head) {
+  const unsigned limit = train_length(queue->ready);
+  while (commands < limit && queue->ready.head) {
     Command* command = queue->ready.head;
     const uint8_t needed = command->data_length > 0 ? 2 : 1;
     if (needed > queue->credits) break;
@@ -72,8 +86,8 @@ unsigned TargetEngineImpl::gather_answers(TargetQueue* queue) {
     move(command, CommandState::Sending);
     train[commands++] = command;
     if (command->data_length == 0) continue;
-    sges_[count] = {reinterpret_cast<uint64_t>(command->payload), command->data_length,
-                    memory_->lkey()};
+    const uint32_t lkey = command->in_place ? command->entry->region->lkey() : memory_->lkey();
+    sges_[count] = {reinterpret_cast<uint64_t>(command->payload), command->data_length, lkey};
     rdma::SendWorkRequest& request = requests_[count];
     request = {};
     request.wr_id = work_id(Work::Write, command->slot);

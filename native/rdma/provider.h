@@ -206,6 +206,9 @@ class QueuePair {
   // Bytes and work requests that the peer has not acknowledged yet: what a multipath policy may
   // look at.
   virtual uint32_t outstanding_sends() const = 0;
+  // Payload of one packet at most, bytes: data of that length and alignment is read from memory at
+  // once. 0: nothing is known of it.
+  virtual uint32_t packet_bytes() const { return 0; }
 };
 
 struct QueuePairOptions {
@@ -250,7 +253,8 @@ struct Capabilities {
   bool uc = false, ud = false;         // queue pairs of these types; ud: create_address_handle()
   // A SEND that finds no receive is tried again. False on iWARP: it ends the connection.
   bool receiver_not_ready = true;
-  uint32_t path_mtu = 1024;  // bytes
+  uint32_t path_mtu = 1024;        // bytes
+  bool free_registration = false;  // registering memory pins nothing and costs nothing
   // Bytes that may be on their way to one reactor of this device without overflowing its socket
   // buffer: data of reads that an initiator has outstanding, READ responses. 0: the hardware has no
   // such limit.

@@ -1,6 +1,7 @@
 // Backings: every kind, both ways of doing file I/O, and each way to get it wrong.
 #include <fcntl.h>
 #include <sched.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -172,6 +173,46 @@ TEST(memory_keeps_what_was_written) {
   Request wrapping = transfer(Operation::Read, ~0ull - 255, beyond);
   CHECK_EQ(run(*channel.value(), wrapping), ERANGE);
 }
+
+TEST(memory_is_resident_and_files_are_not) {
+  Options options;
+  options.kind = Kind::Memory;
+  options.size = 1 << 20;
+  const auto backing = open_backing(options);
+  REQUIRE(backing);
+  const auto channel = backing.value()->open_channel(nullptr, nullptr, 0);
+  std::vector<uint8_t> out = pattern(4096, 3);
+  const std::vector<iovec> iov = {{out.data(), out.size()}};
+  Request write = transfer(Operation::Write, 8192, iov);
+  CHECK_EQ(run(*channel.value(), write), 0);
+  const FixedBuffer memory = backing.value()->resident();
+  REQUIRE(memory.base != nullptr && memory.length >= 1u << 20);
+  CHECK(std::memcmp(static_cast<uint8_t*>(memory.base) + 8192, out.data(), out.size()) == 0);
+  CHECK(backing.value()->resize(2 << 20));
+  CHECK(backing.value()->resident().base == memory.base);
+  options.kind = Kind::Null;
+  CHECK(open_backing(options).value()->resident().base == nullptr);
+}
+
+// Sanitizers reserve far more address space than the limit leaves.
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+// Room to grow is a wish: where address space is short, the namespace opens without.
+TEST(memory_opens_where_address_space_is_scarce) {
+  rlimit before{};
+  REQUIRE(getrlimit(RLIMIT_AS, &before) == 0);
+  Options options;
+  options.kind = Kind::Memory;
+  options.size = 64 << 20;
+  const rlimit scarce{2ull << 30, before.rlim_max};
+  REQUIRE(setrlimit(RLIMIT_AS, &scarce) == 0);
+  const auto backing = open_backing(options);
+  const bool grows = backing && backing.value()->resize(128 << 20);
+  const bool grows_far = backing && backing.value()->resize(8ull << 30);
+  setrlimit(RLIMIT_AS, &before);
+  REQUIRE(backing);
+  CHECK(grows && !grows_far);
+}
+#endif
 
 TEST(memory_cut_and_grown_again_is_zero) {
   Options options;

@@ -645,14 +645,23 @@ TEST(sequence_nak_resends_from_there_once) {
   CHECK_EQ(p.node.transport.counters().retransmits, 1u);
 }
 
-TEST(middle_of_a_write_is_resent_without_a_new_reth) {
+TEST(long_write_leaves_as_writes_of_one_packet) {
   RawPeer p;
   CHECK(p.post(Opcode::RdmaWrite, 64, 4000));
-  CHECK_EQ(p.answers().size(), 4u);
+  const auto sent = p.answers();
+  REQUIRE(sent.size() == 4);
+  for (uint32_t i = 0; i < 4; i++) {
+    CHECK(sent[i].row->opcode == WriteOnly);
+    CHECK_EQ(sent[i].reth.address, sent[0].reth.address + i * 1024);
+    CHECK_EQ(sent[i].reth.length, i < 3 ? 1024u : 928u);
+    CHECK_EQ(sent[i].reth.rkey, sent[0].reth.rkey);
+  }
   p.feed(p.ack(102, soft::syndrome_nak(NakCode::PsnSequenceError)));
   const auto again = p.answers();
   REQUIRE(again.size() == 2);
-  CHECK(again[0].row->opcode == WriteMiddle && again[1].row->opcode == WriteLast);
+  // Each part says itself where it goes, also when it is sent again.
+  CHECK_EQ(again[0].reth.address, sent[2].reth.address);
+  CHECK_EQ(again[1].reth.address, sent[3].reth.address);
   CHECK(std::memcmp(again[0].payload, &p.node.memory[64 + 2048], 1024) == 0);
   CHECK(again[1].ack_request);
 }

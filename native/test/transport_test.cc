@@ -307,6 +307,7 @@ TEST(shared_receive_queue_serves_several_queue_pairs) {
   unsigned sum = 0;
   for (const auto& wc : done) sum += b.memory[wc.wr_id * 256];
   CHECK_EQ(sum, 36u);
+  CHECK_EQ(done[0].wr_id, 7u);  // posted last: its buffer is in the cache, if any is
   const ReceiveWorkRequest own{1, 0, nullptr};
   CHECK(!bs[0]->post_receive({&own, 1}));
   // In ERR the shared receives stay.

@@ -103,6 +103,22 @@ TEST(equal_packets_share_a_train_and_a_smaller_one_closes_it) {
   CHECK_EQ(link.calls, 1);  // nothing to send: no call
 }
 
+TEST(a_packet_for_a_train_of_its_like_ends_no_train_of_larger_ones) {
+  RecordingLink link(128, 65000);
+  TxBatch batch(link);
+  const Flow flow = flow_to(2);
+  std::vector<Bytes> expected;
+  for (uint32_t i = 0; i < 3; i++) expected.push_back(put(batch, flow, 1056, i));
+  for (uint32_t i = 3; i < 6; i++)
+    expected.push_back(put(batch, flow, 36, i, i < 5 ? TxShape::Alike : TxShape::Train));
+  expected.push_back(put(batch, flow, 20, 6));  // an acknowledgement, last
+  batch.flush();
+  check_same(link.sent[&flow], expected);
+  REQUIRE(link.shapes.size() == 2);
+  CHECK(link.shapes[0].segments == 3 && link.shapes[0].segment == 1056);
+  CHECK(link.shapes[1].segments == 4 && link.shapes[1].total == 3 * 36 + 20);
+}
+
 TEST(two_flows_interleave_without_breaking_trains) {
   RecordingLink link(128, 65000);
   TxBatch batch(link);

@@ -125,6 +125,7 @@ Result<std::unique_ptr<Device>> Device::open(const DeviceOptions& options,
   can.send_with_invalidate = can.memory_windows = can.srq = true;
   can.atomics = can.unconnected_setup = can.uc = can.ud = true;
   can.path_mtu = path_mtu.value();
+  can.free_registration = true;
 
   device->connections_ =
       std::make_unique<Connections>(agent_options(options, device->address_, can.path_mtu),

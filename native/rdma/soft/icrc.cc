@@ -192,31 +192,41 @@ void icrc_append(const Flow& flow, uint8_t* bytes, uint32_t total_bytes, uint16_
   std::memcpy(bytes + total_bytes - kIcrcBytes, &value, sizeof value);
 }
 
+// The words of the key stay in registers: an array that is filled word by word and then compared by
+// vectors waits for its own stores.
 uint32_t IcrcReceiver::base_of(const sockaddr_storage& source,
                                const sockaddr_storage& destination) {
-  uint64_t key[5] = {};
-  key[0] = static_cast<uint64_t>(source.ss_family) << 32 |
-           static_cast<uint64_t>(port_of(source)) << 16 | port_of(destination);
+  const auto word = [](const void* from, size_t bytes) {
+    uint64_t value = 0;
+    std::memcpy(&value, from, bytes);
+    return value;
+  };
+  const uint64_t ports = static_cast<uint64_t>(source.ss_family) << 32 |
+                         static_cast<uint64_t>(port_of(source)) << 16 | port_of(destination);
+  uint64_t from_high = 0, from_low, to_high = 0, to_low;
   if (source.ss_family == AF_INET6) {
-    std::memcpy(&key[1], &reinterpret_cast<const sockaddr_in6&>(source).sin6_addr, 16);
-    std::memcpy(&key[3], &reinterpret_cast<const sockaddr_in6&>(destination).sin6_addr, 16);
+    const auto& from = reinterpret_cast<const sockaddr_in6&>(source).sin6_addr;
+    const auto& to = reinterpret_cast<const sockaddr_in6&>(destination).sin6_addr;
+    from_high = word(from.s6_addr, 8);
+    from_low = word(from.s6_addr + 8, 8);
+    to_high = word(to.s6_addr, 8);
+    to_low = word(to.s6_addr + 8, 8);
   } else {
-    std::memcpy(&key[1], &reinterpret_cast<const sockaddr_in&>(source).sin_addr, 4);
-    std::memcpy(&key[2], &reinterpret_cast<const sockaddr_in&>(destination).sin_addr, 4);
+    from_low = reinterpret_cast<const sockaddr_in&>(source).sin_addr.s_addr;
+    to_low = reinterpret_cast<const sockaddr_in&>(destination).sin_addr.s_addr;
   }
   const uint64_t mixed =
-      (key[0] ^ key[1] * 3 ^ key[2] * 5 ^ key[3] * 7 ^ key[4] * 11) * 0x9e3779b97f4a7c15u;
+      (ports ^ from_low * 3 ^ to_low * 5 ^ from_high * 7 ^ to_high * 11) * 0x9e3779b97f4a7c15u;
   Entry& entry = cache_[mixed >> 58];
-  if (!entry.used || std::memcmp(entry.key, key, sizeof key) != 0) {
-    std::memcpy(entry.key, key, sizeof key);
-    entry.base = icrc_base(source, destination);
-    entry.used = true;
-  }
+  const bool same = entry.used && entry.ports == ports && entry.from_low == from_low &&
+                    entry.to_low == to_low && entry.from_high == from_high &&
+                    entry.to_high == to_high;
+  if (!same)
+    entry = {ports, from_high, from_low, to_high, to_low, icrc_base(source, destination), true};
   return entry.base;
 }
 
 IcrcVerdict IcrcReceiver::check(const Arrival& arrival, uint16_t expected_id) {
-  IcrcVerdict verdict;
   const sockaddr_storage *source = arrival.source, *destination = arrival.destination;
   sockaddr_storage plain_source, plain_destination;
   if (source->ss_family == AF_INET6 &&
@@ -226,53 +236,45 @@ IcrcVerdict IcrcReceiver::check(const Arrival& arrival, uint16_t expected_id) {
     source = &plain_source;
     destination = &plain_destination;
   }
-  if (arrival.length < kBthBytes + kIcrcBytes) return verdict;
-  if (source->ss_family != destination->ss_family) return verdict;
+  if (arrival.length < kBthBytes + kIcrcBytes) return {};
+  if (source->ss_family != destination->ss_family) return {};
   const bool v4 = source->ss_family == AF_INET;
   const SeenHeader& seen = arrival.seen;
   const bool header = v4 && seen.of != SeenHeader::Of::Nothing;
-  verdict.ip_id = header               ? first_guess(seen, expected_id)
-                  : arrival.ip_id >= 0 ? static_cast<uint16_t>(arrival.ip_id)
-                                       : expected_id;
-  if (header) verdict.dont_fragment = (seen.flags & kDontFragment) != 0;
+  const uint16_t ip_id = header               ? first_guess(seen, expected_id)
+                         : arrival.ip_id >= 0 ? static_cast<uint16_t>(arrival.ip_id)
+                                              : expected_id;
+  const bool dont_fragment = !header || (seen.flags & kDontFragment) != 0;
   const uint32_t base = base_of(*source, *destination);
-  const uint32_t seed = (v4 ? icrc_seed_v4(base, arrival.length, verdict.ip_id)
-                            : icrc_seed_v6(base, arrival.length)) ^
-                        (header ? kV4Flags(seen.flags ^ kDontFragment) : 0) ^
-                        kMaskedByte[arrival.bytes[kBthMaskedAt]];
+  const uint32_t seed =
+      (v4 ? icrc_seed_v4(base, arrival.length, ip_id) : icrc_seed_v6(base, arrival.length)) ^
+      (header ? kV4Flags(seen.flags ^ kDontFragment) : 0) ^
+      kMaskedByte[arrival.bytes[kBthMaskedAt]];
   const uint32_t covered = arrival.length - kIcrcBytes;
   const uint32_t wire = get32le(arrival.bytes + covered);
   const uint32_t difference = crc(seed, arrival.bytes, covered) ^ wire;
-  if (difference == 0) {
-    verdict.good = true;
-    return verdict;
-  }
-  if (!v4) return verdict;
+  // Each verdict is made where it is returned: one that is filled in field by field and then loaded
+  // as a whole waits for its own stores, behind those of the payload.
+  const IcrcVerdict bad{false, false, ip_id, dont_fragment};
+  if (difference == 0) return {true, false, ip_id, dont_fragment};
+  if (!v4) return bad;
   if (!header && arrival.ip_id >= 0) {  // all is known but the flags
-    verdict.good = crc(seed ^ kV4DontFragment, arrival.bytes, covered) == wire;
-    verdict.dont_fragment = !verdict.good;
-    return verdict;
+    const bool good = crc(seed ^ kV4DontFragment, arrival.bytes, covered) == wire;
+    return {good, false, ip_id, !good};
   }
   // Which identification (and flags) would explain the difference? Undone to where the
   // identification is fed, it must be those bytes and nothing above them (PROTOCOL.md 2.3).
   const uint32_t fields = undo_zero_bytes(difference, kV4Prefix - kV4IdAt + covered);
   const uint32_t flags = fields >> 16;  // in wire order: 0x0040 is DF
-  const uint16_t id =
-      verdict.ip_id ^ static_cast<uint16_t>((fields & 0xff) << 8 | (fields >> 8 & 0xff));
+  const auto id = static_cast<uint16_t>(ip_id ^ ((fields & 0xff) << 8 | (fields >> 8 & 0xff)));
   if (header) {
     const auto its_flags =
         static_cast<uint16_t>(seen.flags ^ ((flags & 0xff) << 8 | (flags >> 8 & 0xff)));
-    if (!explains(seen, expected_id, id, its_flags)) return verdict;
-    verdict.good = true;
-    verdict.ip_id = id;
-    verdict.dont_fragment = (its_flags & kDontFragment) != 0;
-    return verdict;
+    if (!explains(seen, expected_id, id, its_flags)) return bad;
+    return {true, false, id, (its_flags & kDontFragment) != 0};
   }
-  if (flags != 0 && flags != 0x0040) return verdict;
-  verdict.good = verdict.recovered = true;
-  verdict.ip_id = id;
-  verdict.dont_fragment = flags == 0;
-  return verdict;
+  if (flags != 0 && flags != 0x0040) return bad;
+  return {true, true, id, flags == 0};
 }
 
 }  // namespace nvmeof::rdma::soft

@@ -56,7 +56,7 @@ class IcrcReceiver {
 
  private:
   struct Entry {
-    uint64_t key[5] = {};
+    uint64_t ports = 0, from_high = 0, from_low = 0, to_high = 0, to_low = 0;
     uint32_t base = 0;
     bool used = false;
   };

@@ -2,6 +2,7 @@
 #include "rdma/soft/packet.h"
 
 #include <array>
+#include <type_traits>
 
 namespace nvmeof::rdma::soft {
 namespace {
@@ -75,7 +76,9 @@ PacketFault parse(std::span<const uint8_t> bytes, Packet& packet) {
   if (bytes.size() < static_cast<size_t>(row.header_bytes) + kIcrcBytes)
     return PacketFault::TooShort;
   if ((p[1] & 0x0f) != 0) return PacketFault::TransportVersion;
-  packet = Packet{};
+  // In place: a whole object that is built elsewhere and then copied waits for its own stores.
+  static_assert(std::is_trivially_copyable_v<Packet>);
+  std::memset(static_cast<void*>(&packet), 0, sizeof packet);
   packet.dest_qpn = get24(p + 5);
   if (packet.dest_qpn == 0) return PacketFault::QpnZero;
   packet.pkey = get16(p + 2);

@@ -33,6 +33,7 @@ class QueuePair final : public rdma::QueuePair {
   Result<void> post_receive(std::span<const ReceiveWorkRequest> requests) override;
   void to_error() override;
   uint32_t outstanding_sends() const override { return requester_.count(); }
+  uint32_t packet_bytes() const override { return mtu_; }
 
   // ---- What the soft device adds
   // Moves to attributes.state. EINVAL for what verbs refuses: illegal moves, missing or superfluous

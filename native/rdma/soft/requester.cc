@@ -38,6 +38,14 @@ constexpr uint8_t kServiceBits[] = {0x00, 0x20, 0x60};
 
 }  // namespace
 
+// An RDMA WRITE of many packets leaves as many WRITEs of one packet: the peer places the same
+// bytes, and packets of one size fill whole trains, across commands as well. (Of a longer message
+// only the first packet has a RETH.) With an immediate the peer is told the length of the whole; on
+// UC a message arrives whole or not at all: those stay one.
+bool Requester::one_by_one(Opcode opcode) const {
+  return qp_.reliable() && opcode == Opcode::RdmaWrite;
+}
+
 const OpcodeRow& Requester::packet_row(Opcode opcode, bool first, bool last) const {
   const PacketNames& names = kPacketNames[static_cast<unsigned>(opcode)];
   const PacketOpcode name =
@@ -162,19 +170,24 @@ Requester::Step Requester::step_message(SendEntry& entry, TxBatch& batch, TimeNs
   const bool first = nxt_ == entry.first, last = nxt_ == entry.last;
   const uint64_t offset = (nxt_ - entry.first) * mtu;
   const auto bytes = static_cast<uint32_t>(std::min<uint64_t>(mtu, entry.length - offset));
-  const OpcodeRow& row = packet_row(entry.opcode, first, last);
+  const bool alone = one_by_one(entry.opcode);
+  const OpcodeRow& row = packet_row(entry.opcode, first || alone, last || alone);
   if (!sources_allowed(queue_.cursor, offset, bytes, 0))
     return fail_entry(entry, Status::LocalProtectionError);
 
   const bool ask = wants_ack(entry, last);
   const bool solicited =
       last && (entry.flags & kSolicited) != 0 && entry.opcode != Opcode::RdmaWrite;
-  const TxSlot slot = batch.reserve(*qp_.flow(), packet_bytes(row, bytes));
+  // A short packet ends the train it joins: with others behind it, it begins one for them.
+  const bool followed = queue_.cursor + 1 != queue_.tail;
+  const TxSlot slot = batch.reserve(*qp_.flow(), packet_bytes(row, bytes),
+                                    last && followed ? TxShape::Alike : TxShape::Train);
   uint8_t* const p = slot.bytes;
   const auto pad = static_cast<uint8_t>(pad_bytes(bytes));
   write_bth(p, row, {qp_.destination_qpn(), wire_psn(nxt_), pad, solicited, ask});
   if (row.reth != 0)
-    write_reth(p + row.reth, entry.remote_address, entry.rkey, static_cast<uint32_t>(entry.length));
+    write_reth(p + row.reth, entry.remote_address + (alone ? offset : 0), entry.rkey,
+               alone ? bytes : static_cast<uint32_t>(entry.length));
   if (row.immdt != 0) write_immdt(p + row.immdt, entry.imm_or_rkey);
   if (row.ieth != 0) write_ieth(p + row.ieth, entry.imm_or_rkey);
   gather(queue_.cursor, offset, bytes, p + row.header_bytes);

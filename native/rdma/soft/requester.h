@@ -67,6 +67,7 @@ class Requester {
   Step step_atomic(SendEntry& entry, TxBatch& batch, TimeNs now);
   Step step_datagram(SendEntry& entry, TxBatch& batch, TimeNs now);
   Step no_answers_left(SendEntry& entry);
+  bool one_by_one(Opcode opcode) const;
   const OpcodeRow& packet_row(Opcode opcode, bool first, bool last) const;
   bool may_start(const SendEntry& entry) const;
   bool wants_ack(const SendEntry& entry, bool last) const;

@@ -213,7 +213,8 @@ void Responder::on_write(const Packet& packet) {
   if (!to)
     return fail(NakCode::RemoteAccessError, "the peer wrote outside of what it may",
                 Status::FlushError);
-  if (packet.payload_length != 0) copy_payload(to.pointer, packet.payload, packet.payload_length);
+  if (packet.payload_length != 0)
+    copy_payload_streaming(to.pointer, packet.payload, packet.payload_length);
   write_address_ += packet.payload_length;
   write_left_ = left - packet.payload_length;
   received_ += packet.payload_length;

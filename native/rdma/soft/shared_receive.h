@@ -9,7 +9,7 @@ namespace nvmeof::rdma::soft {
 class SharedReceiveQueue final : public rdma::SharedReceiveQueue {
  public:
   SharedReceiveQueue(ProtectionDomain* pd, uint32_t max_wr, uint32_t max_sge)
-      : pd_(pd), ring_(max_wr, max_sge) {}
+      : pd_(pd), ring_(max_wr, max_sge, ReceiveOrder::Last) {}
 
   Result<void> post_receive(std::span<const ReceiveWorkRequest> requests) override;
 

@@ -66,8 +66,10 @@ TxSlot TxBatch::reserve(const Flow& flow, uint32_t udp_payload_bytes, TxShape sh
   if (lane->train >= 0) {
     Train& open = trains_[static_cast<size_t>(lane->train)];
     const uint32_t total = open.total_bytes + udp_payload_bytes;
-    if (shape == TxShape::Train && udp_payload_bytes <= open.segment_bytes &&
-        open.segments < link_.segments_max() && total <= link_.train_bytes_max() &&
+    const bool alike = udp_payload_bytes == open.segment_bytes;
+    const bool ends = shape == TxShape::Train && udp_payload_bytes < open.segment_bytes;
+    if (shape != TxShape::Plain && (alike || ends) && open.segments < link_.segments_max() &&
+        total <= link_.train_bytes_max() &&
         udp_payload_bytes <= static_cast<size_t>(lane->end - lane->next)) {
       const TxSlot slot{lane->next, udp_payload_bytes, open.segments, &flow};
       lane->next += udp_payload_bytes;

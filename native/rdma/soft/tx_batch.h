@@ -26,6 +26,7 @@ struct TxSlot {
 
 enum class TxShape : uint8_t {
   Train,  // join the flow's open train, or begin one
+  Alike,  // join it when its packets are of the same size, else begin one
   Plain,  // a datagram of its own
 };
 

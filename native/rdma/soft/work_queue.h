@@ -82,12 +82,17 @@ class SendQueue {
   std::vector<uint8_t> inline_;
 };
 
-// Receives in the order they were posted: of one queue pair, or shared.
+// Which receive a message takes. Of a queue pair's own, the one that was posted first. Of shared
+// ones, any: others take some as well, so nobody can count on an order; the one that was posted
+// last is the one whose buffer is still in the cache.
+enum class ReceiveOrder : uint8_t { First, Last };
+
 class ReceiveRing {
  public:
-  ReceiveRing(uint32_t depth, uint32_t max_sge)
+  ReceiveRing(uint32_t depth, uint32_t max_sge, ReceiveOrder order = ReceiveOrder::First)
       : depth_(depth),
         max_sge_(max_sge),
+        order_(order),
         mask_(std::bit_ceil(depth < 1 ? 1 : depth) - 1),
         entries_(mask_ + 1),
         sges_(static_cast<size_t>(mask_ + 1) * max_sge) {}
@@ -105,16 +110,14 @@ class ReceiveRing {
                   request.num_sge * sizeof(Sge));
     tail_++;
   }
-  // Copies the oldest out: a slot may be posted again while its message still arrives.
+  // Copies one out: a slot may be posted again while its message still arrives.
   bool pop(uint64_t& wr_id, uint8_t& num_sge, Sge* sges) {
     if (head_ == tail_) return false;
-    const Entry& entry = entries_[head_ & mask_];
-    wr_id = entry.wr_id;
-    num_sge = entry.num_sge;
+    const uint32_t index = (order_ == ReceiveOrder::First ? head_++ : --tail_) & mask_;
+    wr_id = entries_[index].wr_id;
+    num_sge = entries_[index].num_sge;
     if (num_sge != 0)
-      std::memcpy(sges, &sges_[static_cast<size_t>(head_ & mask_) * max_sge_],
-                  num_sge * sizeof(Sge));
-    head_++;
+      std::memcpy(sges, &sges_[static_cast<size_t>(index) * max_sge_], num_sge * sizeof(Sge));
     return true;
   }
   void clear() { head_ = tail_ = 0; }
@@ -124,7 +127,9 @@ class ReceiveRing {
     uint64_t wr_id;
     uint8_t num_sge;
   };
-  uint32_t depth_, max_sge_, mask_;
+  uint32_t depth_, max_sge_;
+  ReceiveOrder order_;
+  uint32_t mask_;
   uint32_t head_ = 0, tail_ = 0;
   std::vector<Entry> entries_;
   std::vector<Sge> sges_;

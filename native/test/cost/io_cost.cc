@@ -92,7 +92,9 @@ class Exchange {
     options.size = kNamespaceBytes;
     backing_ = checked(block::open_backing(options));
     reactor::Reactor* const here = reactor::Reactor::current();
-    target_ = checked(nvmf::TargetEngine::create(&target_device_, here, &target_sink_, {}));
+    nvmf::TargetLimits limits;
+    limits.sole_reactor = true;
+    target_ = checked(nvmf::TargetEngine::create(&target_device_, here, &target_sink_, limits));
     target_sink_.engine = target_.get();
     target_->set_namespace(
         1, 1, {backing_.get(), false, 1u << 20}, [](void*) {}, nullptr);

@@ -44,6 +44,7 @@ SimulatedDevice::SimulatedDevice(uint32_t host, uint64_t seed)
   capabilities_.max_responder_resources = capabilities_.max_initiator_depth = 16;
   capabilities_.send_with_invalidate = capabilities_.memory_windows = capabilities_.srq = true;
   capabilities_.path_mtu = kMtu;
+  capabilities_.free_registration = true;
   capabilities_.receive_window_bytes = kWindowBytes;
 }
 

@@ -78,6 +78,7 @@ class LoopbackWindow : public rdma::MemoryWindow {
 
 class LoopbackQueuePair : public rdma::QueuePair {
  public:
+  uint32_t packet_bytes() const override { return 1024; }
   LoopbackQueuePair(LoopbackFabric* fabric, LoopbackDevice* device,
                     const rdma::QueuePairOptions& options, uint32_t number);
   ~LoopbackQueuePair() override;

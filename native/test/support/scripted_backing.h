@@ -14,6 +14,10 @@ class ScriptedBacking : public block::Backing {
   explicit ScriptedBacking(uint64_t size, uint32_t block_size = 512)
       : bytes(size), block_size_(block_size) {}
   block::Kind kind() const override { return block::Kind::Memory; }
+  block::FixedBuffer resident() const override {
+    return is_resident ? block::FixedBuffer{const_cast<uint8_t*>(bytes.data()), bytes.size()}
+                       : block::FixedBuffer{nullptr, 0};
+  }
   uint64_t size() const override { return bytes.size(); }
   uint32_t block_size() const override { return block_size_; }
   bool read_only() const override { return is_read_only; }
@@ -39,6 +43,7 @@ class ScriptedBacking : public block::Backing {
   bool refuses_buffers = false;
   bool cancellable = true;  // cancel_all() ends held requests
   bool refuses_channels = false;
+  bool is_resident = false;  // `bytes` may be sent from
   int open_channels = 0, prefetches = 0, cancels = 0;
   std::map<block::Operation, int> faults;
   // What was submitted, in order.
