@@ -2,20 +2,15 @@
  * The goals: each a work of ours beside what it is compared with. One reactor on each side, target on the first core and host on
  * the second.
  */
-import { fileURLToPath } from 'node:url';
-import { z } from 'zod';
-import { slowAmongGreedy } from './fairness.ts';
 import { localFio } from './fio.ts';
 import type { Subject } from './figures.ts';
 import { NAMESPACE_BYTES } from './ours.ts';
 import type { Goal, Parts, Row } from './parts.ts';
-import { run } from './programs.ts';
+import { javascript, slowAmongGreedy } from './scripts.ts';
 
 /** What a stock kernel grants without privileges. */
 const STOCK_BUFFER = 212_992;
 const KIB_128 = 128 << 10;
-const JAVASCRIPT = fileURLToPath(new URL('javascript-load.ts', import.meta.url));
-const javascriptOutput = z.object({ iops: z.number(), bandwidth: z.number() });
 
 const iops = (atLeast: number): Goal => ({ metric: 'iops', atLeast });
 const bandwidth = (atLeast: number): Goal => ({ metric: 'bandwidth', atLeast });
@@ -95,18 +90,6 @@ function backings(parts: Parts, memoryRead: Subject): Row[] {
   ];
 }
 
-function javascript({ targets, memory, hostCore }: Parts): Subject {
-  return {
-    name: 'JavaScript',
-    async measure(seconds) {
-      const { address, nqn } = await targets.get(memory);
-      const args = [address, nqn, '128', `${seconds}`, `${hostCore}`];
-      const text = await run(process.execPath, ['--import', 'tsx', JAVASCRIPT, ...args], 60);
-      return javascriptOutput.parse(JSON.parse(text));
-    },
-  };
-}
-
 /** Other networks and other users. */
 function circumstances(parts: Parts, memoryRead: Subject): Row[] {
   const buffer = ['--socket-buffer', `${STOCK_BUFFER}`];
@@ -115,7 +98,7 @@ function circumstances(parts: Parts, memoryRead: Subject): Row[] {
     {
       id: 'javascript-4k-128',
       title: 'JavaScript library beside nvmeof bench, 4 KiB random read, depth 128',
-      subject: javascript(parts),
+      subject: javascript(parts, 128),
       reference: memoryRead,
       goal: iops(0.4),
     },

@@ -15,7 +15,6 @@ namespace nvmeof::rdma::soft {
 namespace {
 
 constexpr uint8_t kAckTimeoutDefault = 14;  // 67 ms
-constexpr uint8_t kReadsMax = 16;           // of a queue pair, in each direction
 constexpr uint32_t kSgeMax = 16;
 constexpr uint32_t kCqDepthMax = 1u << 22;
 constexpr uint32_t kSrqDepthMax = 1u << 20;

@@ -37,6 +37,7 @@ TransportConfig config_of(uint32_t window, uint32_t path_mtu) {
   TransportConfig config;
   config.port_mtu = path_mtu;
   config.receive_window_bytes = window;
+  config.max_reads = kReadsMax;
   // The peer's buffer is not known; one like ours is the best guess, and losses correct it.
   config.send_window_bytes = std::min(config.send_window_bytes, window);
   config.send_window_bytes_max = std::max(config.send_window_bytes, window);

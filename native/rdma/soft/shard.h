@@ -32,6 +32,10 @@ class ShardEvents {
   virtual TimeNs next_timer(unsigned index) const = 0;
 };
 
+// READs and atomics of a queue pair at a time, in each direction. Each WRITE command of NVMe is
+// one: with fewer, the target of a deep queue waits for a round trip after every handful.
+inline constexpr uint8_t kReadsMax = 64;
+
 struct ShardOptions {
   unsigned index = 0;  // in the device's list of reactors
   reactor::Reactor* reactor = nullptr;

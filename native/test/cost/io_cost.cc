@@ -58,7 +58,7 @@ struct TargetSink final : nvmf::EventSink {
     nvmf::AcceptOptions options{};
     options.depth = kQueueDepth;
     options.in_capsule_bytes = kInCapsule;
-    options.parameters.initiator_depth = 16;
+    options.parameters.initiator_depth = 64;
     if (auto done = engine->accept(kQueue, value, options); !done) stop(done.error().message);
     engine->bind(kQueue, {1, 1, 1, true});
   }
@@ -104,7 +104,7 @@ class Exchange {
     queue.depth = kQueueDepth;
     queue.in_capsule_bytes = kInCapsule;
     queue.timeout_ms = 1000;
-    queue.parameters.responder_resources = 16;
+    queue.parameters.responder_resources = 64;
     if (auto done = host_->connect(kQueue, target_device_.address(), 4420, queue); !done)
       stop(done.error().message);
     region_ = checked(host_->protection_domain(kQueue)->register_memory(

@@ -8,6 +8,7 @@
 
 #include "cost/collecting.h"
 #include "loopback.h"
+#include "rdma/soft/shard.h"
 
 namespace nvmeof::test::cost {
 
@@ -20,10 +21,12 @@ constexpr size_t kReceiveBatch = 4, kSendBatch = 64;
 constexpr uint32_t kArenaBytes = 64u << 20;
 constexpr size_t kMessages = 65536;
 constexpr uint32_t kMtu = 4096;
+constexpr uint8_t kReads = soft::kReadsMax;
 constexpr uint32_t kWindowBytes = 1536u << 10;  // what 4 MiB of socket buffer give
 
 soft::TransportConfig config() {
   soft::TransportConfig config;
+  config.max_reads = kReads;
   config.receive_window_bytes = config.send_window_bytes_max = kWindowBytes;
   return config;
 }
@@ -41,7 +44,7 @@ SimulatedDevice::SimulatedDevice(uint32_t host, uint64_t seed)
       messages_(kMessages) {
   capabilities_.max_sge = capabilities_.max_read_sge = 16;
   capabilities_.max_inline = transport_.config().max_inline;
-  capabilities_.max_responder_resources = capabilities_.max_initiator_depth = 16;
+  capabilities_.max_responder_resources = capabilities_.max_initiator_depth = kReads;
   capabilities_.send_with_invalidate = capabilities_.memory_windows = capabilities_.srq = true;
   capabilities_.path_mtu = kMtu;
   capabilities_.free_registration = true;
@@ -157,7 +160,7 @@ Result<rdma::ConnectionId> SimulatedDevice::connect(const sockaddr_storage&, uin
   peer_->due_.push_back([this, id, port, reads = parameters.responder_resources] {
     static constexpr uint8_t kNothing[32] = {};
     peer_->listener_->on_connect_request(
-        {id, 1, address_, peer_->address_, port, 16, reads, kNothing});
+        {id, 1, address_, peer_->address_, port, kReads, reads, kNothing});
   });
   return id;
 }
@@ -167,12 +170,12 @@ Result<void> SimulatedDevice::accept(rdma::ConnectionId id, rdma::QueuePair* qp,
   auto* const own = static_cast<soft::QueuePair*>(qp);
   const Connection& other = peer_->connections_[id];
   connections_[id] = {own, listener_};
-  const Joint here{own->number(), transport_.random24(), 16, 16};
-  const Joint there{other.qp->number(), peer_->transport_.random24(), 16, 16};
+  const Joint here{own->number(), transport_.random24(), kReads, kReads};
+  const Joint there{other.qp->number(), peer_->transport_.random24(), kReads, kReads};
   if (auto up = bring_up(own, here, there); !up) return up;
   if (auto up = peer_->bring_up(other.qp, there, here); !up) return up;
   peer_->due_.push_back([handler = other.handler, id] {
-    handler->on_connect_response(id, {16, 16, {}});
+    handler->on_connect_response(id, {kReads, kReads, {}});
   });
   return {};
 }
