@@ -7,8 +7,9 @@
 
 namespace nvmeof::nvmf {
 
-// Latencies in log-linear buckets, four per power of two: a value is off by 12 % at most. Small
-// enough to have one per queue. LatencyHistogram is the exact one, for the load generator.
+// Latencies in log-linear buckets, four per power of two: the bound of a bucket is above its values
+// by a quarter at most. Small enough to have one per queue. LatencyHistogram is the exact one, for
+// the load generator.
 class CoarseHistogram {
  public:
   static constexpr unsigned kSubBits = 2;

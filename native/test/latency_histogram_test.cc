@@ -10,9 +10,11 @@
 #include <vector>
 
 #include "nvmf/cycle_clock.h"
+#include "nvmf/queue_statistics.h"
 #include "reactor/reactor.h"
 #include "test.h"
 
+using nvmeof::nvmf::CoarseHistogram;
 using nvmeof::nvmf::CycleClock;
 using nvmeof::nvmf::LatencyHistogram;
 
@@ -141,6 +143,26 @@ TEST(cycle_clock_agrees_with_the_monotonic_clock) {
   CHECK(measured >= expected * 0.999);
   const uint64_t again = clock.to_ns(clock.to_ticks(1'000'000'000));
   CHECK(again > 999'999'000 && again <= 1'000'000'000);
+}
+
+TEST(coarse_buckets_meet_without_gaps_and_hold_what_is_below_their_bound) {
+  using Coarse = CoarseHistogram;
+  CHECK_EQ(Coarse::lower_bound(0), 0u);
+  for (unsigned bucket = 0; bucket + 1 < Coarse::kBuckets; bucket++) {
+    const uint64_t first = Coarse::lower_bound(bucket), next = Coarse::lower_bound(bucket + 1);
+    CHECK(next > first);
+    CHECK_EQ(Coarse::bucket_of(first), bucket);
+    CHECK_EQ(Coarse::bucket_of(next - 1), bucket);
+    if (first >= 16) CHECK(next - first <= first / 4);
+  }
+  CHECK_EQ(Coarse::bucket_of(~0ull), Coarse::kBuckets - 1);  // too long counts as the longest
+  Coarse histogram;
+  for (const uint64_t ns : {0ull, 3ull, 1000ull, 1001ull, ~0ull}) histogram.record(ns);
+  uint64_t count = 0;
+  for (unsigned bucket = 0; bucket < Coarse::kBuckets; bucket++)
+    count += histogram.count_of(bucket);
+  CHECK_EQ(count, 5u);
+  CHECK_EQ(histogram.count_of(Coarse::bucket_of(1000)), 2u);
 }
 
 TEST_MAIN
