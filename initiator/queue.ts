@@ -8,6 +8,7 @@ import type { Clock, Timer } from '../native/common/clock.ts';
 import type { ConnectOptions, DeviceId, Door, QueueId, Tag } from '../native/index.ts';
 import type { QueueEvent, Runtime } from '../native/runtime.ts';
 import { Cqe, CqeStatus } from '../native/wire/cqe.ts';
+import { viewOf } from '../native/wire/layout.ts';
 import type { RegisteredMemory } from './buffers.ts';
 import { CommandAbortedError, CommandTimeoutError, DisconnectedError } from './errors.ts';
 
@@ -270,8 +271,10 @@ export class Queue {
     }
     pending.settled = true;
     const { name } = pending.request;
-    const { field } = CqeStatus.decode(event.cqe);
-    const { result } = Cqe.decode(event.cqe);
+    // Two fields, once per command: the whole record would be made to be thrown away.
+    const view = viewOf(event.cqe);
+    const field = CqeStatus.fields.field.get(view, 0);
+    const result = Cqe.fields.result.get(view, 0);
     if (field === 0) pending.resolve({ result, data: event.data });
     else pending.reject(new NvmeStatusError(field, name, { result }));
   }

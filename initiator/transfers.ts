@@ -31,10 +31,14 @@ export function blocksPerCommand(transferBytes: number, lbaSize: number): number
   return Math.max(1, Math.min(Math.floor(transferBytes / lbaSize), COMMAND_BLOCKS_MAX));
 }
 
+function isWhole(value: number | bigint): boolean {
+  return typeof value === 'bigint' || Number.isSafeInteger(value);
+}
+
 /** Refuses what no namespace can hold, so that a sum of LBAs never wraps. */
 export function checkRange(lba: number | bigint, count: number | bigint): bigint {
-  const integers = [lba, count].every((n) => typeof n === 'bigint' || Number.isSafeInteger(n));
-  if (!integers) throw new ArgumentError(`LBA ${lba} and count ${count} must be whole numbers`);
+  if (!isWhole(lba) || !isWhole(count))
+    throw new ArgumentError(`LBA ${lba} and count ${count} must be whole numbers`);
   const first = BigInt(lba);
   const length = BigInt(count);
   if (length < 1n) throw new ArgumentError(`count must be at least 1, not ${count}`);
@@ -104,6 +108,19 @@ export function* splitRanges(
   if (command.length > 0) yield command;
 }
 
+/** As `runAll` with one item. */
+async function runOne({ result, released }: RunningCommand): Promise<void> {
+  try {
+    await result;
+  } catch (error) {
+    if (error instanceof CommandAbortedError || error instanceof CommandTimeoutError) {
+      throw error.withReleased(released);
+    }
+    await released;
+    throw error;
+  }
+}
+
 /**
  * Runs one command per item. Rejects with the first failure: at once when the caller gave up (abort, timeout; the
  * error's `released` then covers every command), else when no command of this request is on its way any more, so that
@@ -114,14 +131,27 @@ export async function runAll<T>(
   start: (item: T) => RunningCommand,
 ): Promise<void> {
   const iterator = items[Symbol.iterator]();
+  const first = iterator.next();
+  if (first.done === true) return;
+  const second = iterator.next();
+  // Most requests are one command: no need of workers.
+  if (second.done === true) {
+    await runOne(start(first.value));
+    return;
+  }
+  const taken = [second.value, first.value];
   const unreleased = new Set<Promise<void>>();
   let stopped = false;
   const worker = async (): Promise<void> => {
     while (!stopped) {
-      const next = iterator.next();
-      if (next.done === true) return;
+      let item = taken.pop();
+      if (item === undefined) {
+        const next = iterator.next();
+        if (next.done === true) return;
+        item = next.value;
+      }
       try {
-        const { result, released } = start(next.value);
+        const { result, released } = start(item);
         unreleased.add(released);
         void released.then(() => unreleased.delete(released));
         await result;
