@@ -8,7 +8,7 @@
 namespace nvmeof::nvmf {
 
 void LatencyHistogram::merge(const LatencyHistogram& other) {
-  for (unsigned i = 0; i < kBuckets; i++) counts_[i] += other.counts_[i];
+  for (unsigned i = 0; i < Buckets::kBuckets; i++) counts_[i] += other.counts_[i];
   count_ += other.count_;
   sum_ += other.sum_;
   sum_of_squares_ += other.sum_of_squares_;
@@ -30,10 +30,8 @@ double LatencyHistogram::stddev() const {
 }
 
 uint64_t LatencyHistogram::middle_of(unsigned bucket) {
-  if (bucket < kSub) return bucket;
-  const unsigned shift = bucket / kSub - 1;
-  const uint64_t low = (uint64_t{kSub} + bucket % kSub) << shift;
-  return low + ((1ull << shift) - 1) / 2;
+  const uint64_t low = Buckets::lower_bound(bucket);
+  return low + (Buckets::lower_bound(bucket + 1) - 1 - low) / 2;
 }
 
 uint64_t LatencyHistogram::percentile(double percent) const {
@@ -43,7 +41,7 @@ uint64_t LatencyHistogram::percentile(double percent) const {
   const uint64_t rank =
       std::clamp(static_cast<uint64_t>(std::max(wanted, 1.0)), uint64_t{1}, count_);
   uint64_t seen = 0;
-  for (unsigned i = 0; i < kBuckets; i++) {
+  for (unsigned i = 0; i < Buckets::kBuckets; i++) {
     seen += counts_[i];
     if (seen >= rank) return std::clamp(middle_of(i), min_, max_);
   }

@@ -3,19 +3,21 @@
 // and merged when it is done.
 #pragma once
 #include <array>
-#include <bit>
 #include <cstdint>
+
+#include "nvmf/log_linear.h"
 
 namespace nvmeof::nvmf {
 
 class LatencyHistogram {
  public:
+  using Buckets = LogLinear<7, 41>;
   // Longer values (36 minutes) count as this one.
-  static constexpr uint64_t kMax = (1ull << 41) - 1;
+  static constexpr uint64_t kMax = Buckets::kMax;
 
   void record(uint64_t ns) {
     if (ns > kMax) ns = kMax;
-    counts_[bucket_of(ns)]++;
+    counts_[Buckets::bucket_of(ns)]++;
     count_++;
     sum_ += ns;
     sum_of_squares_ += static_cast<unsigned __int128>(ns) * ns;
@@ -35,18 +37,9 @@ class LatencyHistogram {
   uint64_t percentile(double percent) const;
 
  private:
-  static constexpr unsigned kSubBits = 7;
-  static constexpr unsigned kSub = 1u << kSubBits;
-  static constexpr unsigned kBuckets = (41 - kSubBits + 1) * kSub;
-
-  static unsigned bucket_of(uint64_t ns) {
-    if (ns < kSub) return static_cast<unsigned>(ns);
-    const auto shift = static_cast<unsigned>(std::bit_width(ns)) - 1 - kSubBits;
-    return (shift + 1) * kSub + static_cast<unsigned>((ns >> shift) - kSub);
-  }
   static uint64_t middle_of(unsigned bucket);
 
-  std::array<uint64_t, kBuckets> counts_{};
+  std::array<uint64_t, Buckets::kBuckets> counts_{};
   uint64_t count_ = 0;
   uint64_t sum_ = 0;
   unsigned __int128 sum_of_squares_ = 0;

@@ -18,6 +18,7 @@
 #include "nvmf/nvme.h"
 #include "nvmf/target_engine.h"
 #include "rdma/soft/copy.h"
+#include "rdma/soft/shard.h"
 #include "support/run_on.h"
 
 using namespace nvmeof;
@@ -58,7 +59,7 @@ struct TargetSink final : nvmf::EventSink {
     nvmf::AcceptOptions options{};
     options.depth = kQueueDepth;
     options.in_capsule_bytes = kInCapsule;
-    options.parameters.initiator_depth = 64;
+    options.parameters.initiator_depth = rdma::soft::kReadsMax;
     if (auto done = engine->accept(kQueue, value, options); !done) stop(done.error().message);
     engine->bind(kQueue, {1, 1, 1, true});
   }
@@ -104,7 +105,7 @@ class Exchange {
     queue.depth = kQueueDepth;
     queue.in_capsule_bytes = kInCapsule;
     queue.timeout_ms = 1000;
-    queue.parameters.responder_resources = 64;
+    queue.parameters.responder_resources = rdma::soft::kReadsMax;
     if (auto done = host_->connect(kQueue, target_device_.address(), 4420, queue); !done)
       stop(done.error().message);
     region_ = checked(host_->protection_domain(kQueue)->register_memory(
