@@ -108,19 +108,6 @@ export function* splitRanges(
   if (command.length > 0) yield command;
 }
 
-/** As `runAll` with one item. */
-async function runOne({ result, released }: RunningCommand): Promise<void> {
-  try {
-    await result;
-  } catch (error) {
-    if (error instanceof CommandAbortedError || error instanceof CommandTimeoutError) {
-      throw error.withReleased(released);
-    }
-    await released;
-    throw error;
-  }
-}
-
 /**
  * Runs one command per item. Rejects with the first failure: at once when the caller gave up (abort, timeout; the
  * error's `released` then covers every command), else when no command of this request is on its way any more, so that
@@ -131,27 +118,13 @@ export async function runAll<T>(
   start: (item: T) => RunningCommand,
 ): Promise<void> {
   const iterator = items[Symbol.iterator]();
-  const first = iterator.next();
-  if (first.done === true) return;
-  const second = iterator.next();
-  // Most requests are one command: no need of workers.
-  if (second.done === true) {
-    await runOne(start(first.value));
-    return;
-  }
-  const taken = [second.value, first.value];
   const unreleased = new Set<Promise<void>>();
   let stopped = false;
-  const worker = async (): Promise<void> => {
-    while (!stopped) {
-      let item = taken.pop();
-      if (item === undefined) {
-        const next = iterator.next();
-        if (next.done === true) return;
-        item = next.value;
-      }
+  const worker = async (first: T): Promise<void> => {
+    let next: IteratorResult<T> = { value: first };
+    while (!stopped && next.done !== true) {
       try {
-        const { result, released } = start(item);
+        const { result, released } = start(next.value);
         unreleased.add(released);
         void released.then(() => unreleased.delete(released));
         await result;
@@ -159,9 +132,17 @@ export async function runAll<T>(
         stopped = true;
         throw error;
       }
+      next = iterator.next();
     }
   };
-  const workers = Array.from({ length: WINDOW }, worker);
+  // No more workers than items: most requests are one command.
+  const firsts: T[] = [];
+  while (firsts.length < WINDOW) {
+    const next = iterator.next();
+    if (next.done === true) break;
+    firsts.push(next.value);
+  }
+  const workers = firsts.map(worker);
   try {
     await Promise.all(workers);
   } catch (error) {
