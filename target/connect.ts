@@ -259,12 +259,7 @@ async function connectIo(
     flowControlDisabled: disableSqFlowControl,
     cntlid: controller.cntlid,
   });
-  const summary = {
-    ...controller.summary,
-    qid,
-    reactor: queue.arrival.reactor,
-    depth: queue.depth,
-  };
+  const summary = controller.queueSummary(queue);
   context.log.info(queueFields(summary), 'I/O queue connected');
   context.emit('queueConnected', summary);
   return success(controller.cntlid);

@@ -15,7 +15,7 @@ import { ChangedNamespaces } from './changed-namespaces.ts';
 import type { PortConfig } from './config.ts';
 import type { Arrival, Context } from './context.ts';
 import { ErrorLog } from './error-log.ts';
-import type { ControllerSummary } from './events.ts';
+import type { ControllerSummary, QueueSummary } from './events.ts';
 import { KeepAlive } from './keep-alive.ts';
 import { fail, reply } from './outcome.ts';
 import { decodeCc, enableProblem } from './properties.ts';
@@ -135,6 +135,10 @@ export class Controller implements PropertySource {
       hostId: formatUuid(this.hostId),
       peer: this.arrival.peer,
     };
+  }
+
+  queueSummary({ cmQid, arrival, depth }: TargetQueue): QueueSummary {
+    return { ...this.summary, qid: cmQid, reactor: arrival.reactor, depth };
   }
 
   /** I/O queue ids go up to this. */

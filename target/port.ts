@@ -207,14 +207,14 @@ export class Port {
   }
 
   #ended(queue: TargetQueue, reason: string): void {
-    const { controller, cmQid, arrival, depth } = queue;
+    const { controller, cmQid, arrival } = queue;
     queue.ended();
     this.#queues.delete(queue);
     this.#placement.release(cmQid === 0, arrival.reactor);
     if (!controller) return;
     controller.queueClosed(queue, reason);
     if (cmQid === 0) return;
-    const summary = { ...controller.summary, qid: cmQid, reactor: arrival.reactor, depth };
+    const summary = controller.queueSummary(queue);
     this.#context.log.debug({ ...queueFields(summary), reason }, 'I/O queue closed');
     this.#context.emit('queueClosed', summary, reason);
   }

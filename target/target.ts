@@ -38,6 +38,7 @@ import type {
   TargetOptions,
 } from './config.ts';
 import type { Context } from './context.ts';
+import type { Controller } from './controller.ts';
 import { Discovery } from './discovery.ts';
 import type { ControllerSummary, QueueSummary, TargetEvents } from './events.ts';
 import type { HostRules } from './host-access.ts';
@@ -150,19 +151,12 @@ export class Target extends EventEmitter<TargetEvents> {
   }
 
   get controllers(): ControllerView[] {
-    return [...this.#subsystems.values()].flatMap((subsystem) =>
-      [...subsystem.controllers.values()].map((controller) => ({
-        ...controller.summary,
-        ready: controller.ready,
-        keepAliveMs: controller.keepAlive.timeoutMs,
-        queues: [...controller.ioQueues].map(([qid, queue]) => ({
-          ...controller.summary,
-          qid,
-          reactor: queue.arrival.reactor,
-          depth: queue.depth,
-        })),
-      })),
-    );
+    return this.#allControllers().map((controller) => ({
+      ...controller.summary,
+      ready: controller.ready,
+      keepAliveMs: controller.keepAlive.timeoutMs,
+      queues: [...controller.ioQueues.values()].map((queue) => controller.queueSummary(queue)),
+    }));
   }
 
   /** Queues and load of each reactor. */
@@ -187,15 +181,9 @@ export class Target extends EventEmitter<TargetEvents> {
   /** What it did so far. Waits for a loop iteration of each of its reactors: for a look now and then. */
   statistics(): TargetStatistics {
     const known = new Map(
-      [...this.#subsystems.values()].flatMap((subsystem) =>
-        [...subsystem.controllers.values()].flatMap((controller) =>
-          [...controller.ioQueues].map(([qid, queue]) => [
-            queue.id,
-            {
-              ...controller.summary,
-              ...{ qid, reactor: queue.arrival.reactor, depth: queue.depth },
-            },
-          ]),
+      this.#allControllers().flatMap((controller) =>
+        [...controller.ioQueues.values()].map(
+          (queue) => [queue.id, controller.queueSummary(queue)] as const,
         ),
       ),
     );
@@ -395,6 +383,10 @@ export class Target extends EventEmitter<TargetEvents> {
     const subsystem = this.#subsystems.get(nqn);
     if (subsystem && !subsystem.discovery) return subsystem;
     throw new NvmeofError('SUBSYSTEM_UNKNOWN', `there is no subsystem ${nqn}`, { object: nqn });
+  }
+
+  #allControllers(): Controller[] {
+    return [...this.#subsystems.values()].flatMap(({ controllers }) => [...controllers.values()]);
   }
 
   #nvmSubsystems(): Subsystem[] {
