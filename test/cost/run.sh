@@ -1,5 +1,5 @@
 #!/bin/bash
-# npm run test:cost: what one I/O costs in instructions and system calls, compared with baseline.json. Needs valgrind.
+# npm run test:cost: what one I/O costs in instructions and system calls, compared with baseline.json. Sets up what is missing.
 #   run.sh [--record]   writes baseline.json for this compiler instead
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -11,14 +11,7 @@ case ${1:-} in
     exit 2
     ;;
 esac
-if ! command -v valgrind >/dev/null; then
-  [ "$(id -u)" = 0 ] || {
-    echo "test:cost: valgrind is missing. As root: apt-get install -y valgrind" >&2
-    exit 77
-  }
-  echo "test:cost: installing valgrind" >&2
-  { apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends valgrind; } >/dev/null
-fi
+bash tools/setup/setup.sh valgrind
 build=${NVMEOF_COST_BUILD:-$PWD/native/test/build-test}
 make --no-print-directory -C native/test -j 2 BUILD="$build" cost
 export NVMEOF_COST_PROGRAM=$build/plain/io_cost

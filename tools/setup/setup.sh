@@ -1,7 +1,7 @@
 #!/bin/bash
 # Sets up what is missing (npm run setup): Debian packages, npm packages, the native build, the compiled TypeScript.
 # Quick and silent when all is there. As root it installs Debian packages; otherwise it names them and stops.
-#   setup.sh [--test]   with what the tests need besides: clang with its fuzzing runtime, clang-format, llvm for coverage, iproute2
+#   setup.sh [--test] [PACKAGE...]   PACKAGE: Debian packages that the caller needs besides; --test: with what the tests need besides: clang with its fuzzing runtime, clang-format, llvm for coverage, iproute2
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -42,13 +42,19 @@ clang_runtime() {
 
 install_packages() {
   local wanted=(build-essential python3 pkg-config liburing-dev libisal-dev libibverbs-dev librdmacm-dev e2fsprogs)
-  [ "$1" = --test ] && wanted+=(clang clang-format llvm iproute2)
+  local test=false
+  if [ "${1:-}" = --test ]; then
+    test=true
+    wanted+=(clang clang-format llvm iproute2)
+    shift
+  fi
+  wanted+=("$@")
   command -v dpkg-query >/dev/null ||
     stop "this is no Debian. Install the equivalents of: ${wanted[*]} — then run npm ci && npm run build"
   local missing
   mapfile -t missing < <(missing_packages "${wanted[@]}")
   local updated=false
-  if [ "$1" = --test ]; then
+  if $test; then
     local runtime
     # On a bare image apt-cache knows nothing before the first update.
     runtime=$(clang_runtime)
@@ -92,7 +98,7 @@ install_modules() {
 }
 
 check_node
-install_packages "${1:-}"
+install_packages "$@"
 install_modules
 quietly bash tools/setup/build-native.sh
 quietly npx --no-install tsc -p tsconfig.build.json
