@@ -5,8 +5,7 @@
 import { Registry } from 'prom-client';
 import type { Metric } from 'prom-client';
 import type { QueueReport, TargetStatistics } from '../../../target/index.ts';
-
-import { groupBy } from './group-by.ts';
+import { byHost } from './by-host.ts';
 
 type Labels = Readonly<Record<string, string | number>>;
 interface Value {
@@ -43,8 +42,7 @@ function perQueue(pick: (queue: QueueReport) => readonly (readonly [Labels, numb
 /** Of all queues of a host in a subsystem: a histogram per queue would be a lot of series. */
 function latencies({ queues }: TargetStatistics): Value[] {
   const name = 'nvmeof_command_service_seconds';
-  const groups = groupBy(queues, ({ subsystemNqn, hostNqn }) => `${subsystemNqn} ${hostNqn}`);
-  return groups.flatMap((members) => {
+  return byHost(queues, (queue) => queue).flatMap((members) => {
     const [first] = members;
     const labels = { subsystem: first?.subsystemNqn ?? '', host: first?.hostNqn ?? '' };
     const pairs = members.flatMap(({ latency }) => latency);

@@ -1,35 +1,29 @@
 /** What happened between two snapshots, per second. Pure. */
-import type { QueueReport, TargetStatistics } from '../../../target/index.ts';
+import type { QueueReport, ReactorReport, TargetStatistics } from '../../../target/index.ts';
 
-export interface QueueRates {
+const RATED = ['reads', 'writes', 'others', 'errors', 'bytesRead', 'bytesWritten'] as const;
+export type Rated = Record<(typeof RATED)[number], number>;
+
+export interface QueueRates extends Readonly<Rated> {
   readonly queue: QueueReport;
-  readonly reads: number;
-  readonly writes: number;
-  readonly others: number;
-  readonly errors: number;
-  readonly bytesRead: number;
-  readonly bytesWritten: number;
   /** Of the commands of the interval, ns; undefined: there was none. */
   readonly p50: number | undefined;
   readonly p99: number | undefined;
 }
 
-export interface ReactorRates {
-  readonly index: number;
-  readonly core: number;
+export interface ReactorRates extends Pick<ReactorReport, 'index' | 'core' | 'ioQueues'> {
   /** Shares of the time, 0 to 1. */
   readonly busy: number;
   readonly cpu: number;
   readonly sleeps: number;
   readonly iterations: number;
-  readonly ioQueues: number;
 }
 
 export interface Rates {
   readonly seconds: number;
   readonly queues: readonly QueueRates[];
   readonly reactors: readonly ReactorRates[];
-  /** By the counter's name; those that say how something is are left as they are. */
+  /** Of a counter that only grows, by its name. */
   readonly perSecond: (name: string) => number;
 }
 
@@ -57,15 +51,10 @@ export function rates(before: TargetStatistics, now: TargetStatistics): Rates {
   const queues = now.queues.map((queue): QueueRates => {
     const old = earlier.get(queue.id);
     const counts = newCounts(queue, old);
-    const rate = (key: 'reads' | 'writes' | 'others' | 'errors' | 'bytesRead' | 'bytesWritten') =>
-      (queue[key] - (old?.[key] ?? 0)) / seconds;
-    return {
-      queue,
-      ...{ reads: rate('reads'), writes: rate('writes'), others: rate('others') },
-      ...{ errors: rate('errors'), bytesRead: rate('bytesRead') },
-      ...{ bytesWritten: rate('bytesWritten') },
-      ...{ p50: quantile(counts, 0.5), p99: quantile(counts, 0.99) },
-    };
+    const rated = Object.fromEntries(
+      RATED.map((key) => [key, (queue[key] - (old?.[key] ?? 0)) / seconds]),
+    ) as Rated;
+    return { queue, ...rated, p50: quantile(counts, 0.5), p99: quantile(counts, 0.99) };
   });
   const reactors = now.reactors.map((reactor): ReactorRates => {
     const { index, core, ioQueues } = reactor;

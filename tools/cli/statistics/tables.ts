@@ -1,0 +1,110 @@
+/** The rates of an interval as `nvmeof stats` shows them: tables for people, one object for programs. */
+import { microseconds, plainTable } from '../tables.ts';
+import { byHost } from './by-host.ts';
+import type { QueueRates, Rated, Rates } from './rates.ts';
+
+const whole = (value: number): string => Math.round(value).toLocaleString('en-US');
+const megabytes = (value: number): string => (value / 1e6).toFixed(1);
+const percent = (value: number): string => `${(value * 100).toFixed(0)} %`;
+const latency = (ns: number | undefined): string => (ns === undefined ? '-' : microseconds(ns));
+/** 0 of 0 is no ratio. */
+const each = (many: number, one: number): string => (one > 0 ? (many / one).toFixed(1) : '-');
+
+function sum(all: readonly QueueRates[], key: keyof Rated): number {
+  return all.reduce((total, one) => total + one[key], 0);
+}
+
+export function queueTable(all: readonly QueueRates[]): string {
+  return plainTable(
+    [
+      'host',
+      'controller',
+      'queue',
+      'reactor',
+      'read/s',
+      'write/s',
+      'read MB/s',
+      'write MB/s',
+    ].concat(['other/s', 'error/s', 'p50', 'p99']),
+    all.map((rate) => [
+      rate.queue.hostNqn,
+      ...[rate.queue.cntlid, rate.queue.qid, rate.queue.reactor].map(String),
+      ...[whole(rate.reads), whole(rate.writes)],
+      ...[megabytes(rate.bytesRead), megabytes(rate.bytesWritten)],
+      ...[whole(rate.others), whole(rate.errors), latency(rate.p50), latency(rate.p99)],
+    ]),
+  );
+}
+
+export function reactorTable({ reactors }: Rates): string {
+  return plainTable(
+    ['reactor', 'core', 'I/O queues', 'busy', 'CPU', 'sleeps/s', 'polls/s'],
+    reactors.map(({ index, core, ioQueues, busy, cpu, sleeps, iterations }) => [
+      ...[String(index), core < 0 ? '-' : String(core), String(ioQueues)],
+      ...[percent(busy), percent(cpu), whole(sleeps), whole(iterations)],
+    ]),
+  );
+}
+
+/** The network in one line, the rest of what slows things down in another when there is any. */
+export function transportLines({ perSecond: rate }: Rates): string[] {
+  const [received, messages] = [rate('soft.rx.packets'), rate('socket.receive_messages')];
+  const [sent, trains] = [rate('soft.tx.packets'), rate('soft.tx.trains')];
+  const acks = rate('soft.responder.acks');
+  const troubles = [
+    ['retransmissions', rate('soft.requester.retransmits')],
+    ['by timeout', rate('soft.requester.timeouts')],
+    ['by NAK', rate('soft.requester.naks')],
+    ['receivers not ready', rate('soft.requester.receiver_not_ready')],
+    ['bad ICRC', rate('soft.rx.bad_icrc')],
+    ['on the wrong reactor', rate('soft.rx.wrong_reactor')],
+    ['dropped, socket full', rate('socket.dropped_full')],
+    ['waits for buffers', rate('target.bufferWaits')],
+  ] as const;
+  const noticed = troubles.filter(([, value]) => value > 0);
+  return [
+    `packets/s: ${whole(received)} in (${each(received, messages)} a message), ` +
+      `${whole(sent)} out (${each(sent, trains)} a train), ${whole(acks)} ACKs`,
+    ...(noticed.length === 0
+      ? []
+      : [`per second: ${noticed.map(([name, value]) => `${whole(value)} ${name}`).join(', ')}`]),
+  ];
+}
+
+/** The queues of a host in a subsystem as one. */
+export function hostTable(all: readonly QueueRates[]): string {
+  const slowest = (values: readonly (number | undefined)[]): number | undefined => {
+    const known = values.filter((value) => value !== undefined);
+    return known.length === 0 ? undefined : Math.max(...known);
+  };
+  return plainTable(
+    ['host', 'queues', 'read/s', 'write/s', 'read MB/s', 'write MB/s', 'other/s', 'error/s'].concat(
+      ['p50', 'p99'],
+    ),
+    byHost(all, ({ queue }) => queue).map((members) => [
+      members[0]?.queue.hostNqn ?? '',
+      String(members.length),
+      ...[whole(sum(members, 'reads')), whole(sum(members, 'writes'))],
+      megabytes(sum(members, 'bytesRead')),
+      megabytes(sum(members, 'bytesWritten')),
+      ...[whole(sum(members, 'others')), whole(sum(members, 'errors'))],
+      latency(slowest(members.map(({ p50 }) => p50))),
+      latency(slowest(members.map(({ p99 }) => p99))),
+    ]),
+  );
+}
+
+export function ratesJson(result: Rates): unknown {
+  const { seconds: length, queues, reactors, perSecond } = result;
+  return {
+    seconds: length,
+    queues: queues.map(({ queue, ...rest }) => ({
+      ...{ hostNqn: queue.hostNqn, subsystemNqn: queue.subsystemNqn, cntlid: queue.cntlid },
+      ...{ qid: queue.qid, reactor: queue.reactor, ...rest },
+    })),
+    reactors,
+    packetsIn: perSecond('soft.rx.packets'),
+    packetsOut: perSecond('soft.tx.packets'),
+    retransmissions: perSecond('soft.requester.retransmits'),
+  };
+}
