@@ -1,7 +1,7 @@
 /** fio with io_uring on a local file: what the target's own backing carries without a network. */
 import { z } from 'zod';
 import type { Figures, Subject } from './figures.ts';
-import { run } from './programs.ts';
+import { run, SLACK_SECONDS } from './programs.ts';
 
 const side = z.object({
   iops: z.number(),
@@ -37,7 +37,7 @@ export function localFio(path: string, depth: number, core: number): Subject {
           ...['--rw=randread', '--bs=4k', `--iodepth=${depth}`, '--time_based'],
           ...[`--runtime=${seconds}`, `--cpus_allowed=${core}`, '--output-format=json'],
         ],
-        seconds + 30,
+        seconds + SLACK_SECONDS,
       );
       return fioFigures(text);
     },

@@ -1,7 +1,7 @@
 /** The floor: bare packets of the same reads and writes between two pinned threads (tools/limits/roce_floor.c). */
 import { z } from 'zod';
 import type { Figures, Subject } from './figures.ts';
-import { run, type LimitPrograms } from './programs.ts';
+import { run, SLACK_SECONDS, type FloorProgram } from './programs.ts';
 
 const output = z.object({
   iops: z.number(),
@@ -23,7 +23,7 @@ export const FLOOR_SHAPES = {
 export type FloorShape = keyof typeof FLOOR_SHAPES;
 
 export function floor(
-  programs: LimitPrograms,
+  program: FloorProgram,
   shape: FloorShape,
   depth: number,
   bytes = 4096,
@@ -33,14 +33,14 @@ export function floor(
     async measure(seconds): Promise<Figures> {
       const size = shape === 'capsule' ? [] : ['--size', `${bytes}`];
       const text = await run(
-        await programs.program('roce_floor'),
+        await program.path(),
         [
           ...['--qd', `${depth}`, '--msecs', `${Math.round(seconds * 1000)}`, '--json'],
           ...size,
           ...FLOOR_SHAPES[shape],
         ],
-        seconds + 30,
-        programs.folder,
+        seconds + SLACK_SECONDS,
+        program.folder,
       );
       const { iops, p50_us, p99_us } = output.parse(JSON.parse(text));
       return { iops, bandwidth: iops * bytes, p50: p50_us, p99: p99_us };

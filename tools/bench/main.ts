@@ -2,13 +2,13 @@
 import { cpus, tmpdir } from 'node:os';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
-import { Command, CommanderError } from 'commander';
-import { messageOf } from '../../native/common/errors.ts';
+import { Command } from 'commander';
+import { runProgram } from '../run-program.ts';
 import { coreList, seconds, wholeNumber } from '../cli/arguments.ts';
 import { describeMachine } from './machine.ts';
 import { measure } from './measure.ts';
 import { Targets } from './ours.ts';
-import { LimitPrograms } from './programs.ts';
+import { FloorProgram } from './programs.ts';
 import { markdown, writeReport } from './report.ts';
 import { Parts, type Matrix } from './parts.ts';
 import { rows } from './rows.ts';
@@ -49,7 +49,7 @@ async function bench(flags: Flags): Promise<void> {
   const folder = mkdtempSync(join(tmpdir(), 'nvmeof-bench-'));
   const targets = new Targets();
   try {
-    const parts = new Parts(targets, new LimitPrograms(folder), [target, host]);
+    const parts = new Parts(targets, new FloorProgram(folder), [target, host]);
     const all = { rows: rows(parts), sweeps: sweeps(parts) };
     const results = await measure(chosen(all, flags), {
       rounds: flags.rounds,
@@ -79,16 +79,6 @@ const program = new Command('npm run bench --')
   .option('--cores <list>', 'core of the target and core of the host', coreList, [0, 1])
   .option('--out <folder>', 'where the report goes', 'bench-report')
   .option('--strict', 'exit code 1 when a goal is not reached')
-  .exitOverride()
   .action(bench);
 
-try {
-  await program.parseAsync();
-} catch (error) {
-  if (error instanceof CommanderError) {
-    process.exitCode = error.exitCode === 0 ? 0 : 2;
-  } else {
-    process.stderr.write(`bench: ${messageOf(error)}\n`);
-    process.exitCode = 1;
-  }
-}
+await runProgram(program, (message) => `bench: ${message}`);

@@ -1,11 +1,11 @@
 /** `nvmeof target` and `nvmeof bench`, each a process of its own, as people run them. */
-import { randomInt } from 'node:crypto';
 import { fileURLToPath } from 'node:url';
 import { z } from 'zod';
+import { systemSource } from '../../initiator/source-device.ts';
 import { TargetProcess } from '../target-process.ts';
 import { fioFigures } from './fio.ts';
 import type { Figures, Subject } from './figures.ts';
-import { run } from './programs.ts';
+import { run, SLACK_SECONDS } from './programs.ts';
 
 const CLI = fileURLToPath(new URL('../cli/bin.js', import.meta.url));
 const NQN = 'nqn.2026-11.io.nvmeof:bench';
@@ -34,11 +34,6 @@ export interface Load {
   readonly cores: readonly number[];
   /** More options of `nvmeof bench`. */
   readonly options?: readonly string[];
-}
-
-/** Loopback addresses that nobody else is likely to use. */
-function newAddress(): string {
-  return `127.${randomInt(20, 220)}.${randomInt(1, 250)}.${randomInt(1, 250)}`;
 }
 
 /** Targets by their shape: each runs from its first use to the end. */
@@ -74,7 +69,7 @@ export class RunningTarget {
   }
 
   static async start({ exports, cores, options = [] }: TargetShape): Promise<RunningTarget> {
-    const address = newAddress();
+    const address = systemSource.randomLoopback();
     const process = await TargetProcess.start([
       ...['--nqn', NQN, '--listen', address, '--cores', cores.join(',')],
       ...exports.flatMap((what) => ['--export', what]),
@@ -102,7 +97,11 @@ export async function runLoad(
 ): Promise<Figures> {
   const cpuBefore = target.process.cpuSeconds();
   const began = performance.now();
-  const text = await run(process.execPath, [CLI, ...benchArguments(target, load, seconds)], 60);
+  const text = await run(
+    process.execPath,
+    [CLI, ...benchArguments(target, load, seconds)],
+    seconds + SLACK_SECONDS,
+  );
   // The target works from connect to disconnect, but only the load is worth mentioning.
   const busy = target.process.cpuSeconds() - cpuBefore;
   const elapsed = (performance.now() - began) / 1000;

@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import type { Metric, Subject } from './figures.ts';
 import { floor, type FloorShape } from './floor.ts';
 import { NAMESPACE_BYTES, ours, type Load, type TargetShape, type Targets } from './ours.ts';
-import type { LimitPrograms } from './programs.ts';
+import type { FloorProgram } from './programs.ts';
 
 export interface Goal {
   readonly metric: Metric;
@@ -47,7 +47,7 @@ function makeFile(path: string): string {
 
 export class Parts {
   readonly targets: Targets;
-  readonly limits: LimitPrograms;
+  readonly floorProgram: FloorProgram;
   /** Core of the target's reactor, core of the host's. */
   readonly targetCore: number;
   readonly hostCore: number;
@@ -55,12 +55,16 @@ export class Parts {
   readonly memory: TargetShape;
   readonly cachedFile: TargetShape;
 
-  constructor(targets: Targets, limits: LimitPrograms, [targetCore, hostCore]: [number, number]) {
+  constructor(
+    targets: Targets,
+    floorProgram: FloorProgram,
+    [targetCore, hostCore]: [number, number],
+  ) {
     this.targets = targets;
-    this.limits = limits;
+    this.floorProgram = floorProgram;
     this.targetCore = targetCore;
     this.hostCore = hostCore;
-    this.file = makeFile(join(limits.folder, 'namespace.img'));
+    this.file = makeFile(join(floorProgram.folder, 'namespace.img'));
     this.memory = this.exporting(`memory:${NAMESPACE_BYTES},bs=4096`);
     this.cachedFile = this.exporting(`${this.file},bs=4096`);
   }
@@ -79,6 +83,6 @@ export class Parts {
   }
 
   floor(kind: FloorShape, depth: number, bytes?: number): Subject {
-    return floor(this.limits, kind, depth, bytes);
+    return floor(this.floorProgram, kind, depth, bytes);
   }
 }

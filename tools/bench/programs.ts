@@ -1,10 +1,13 @@
-/** Programs of others and of tools/limits: built once, run with a time limit, their output returned. */
+/** Programs of others and the floor: run with a time limit, their output returned. */
 import { execFile } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 
-const LIMITS = fileURLToPath(new URL('../limits/', import.meta.url));
+const SOURCE = fileURLToPath(new URL('../limits/roce_floor.c', import.meta.url));
+const BUILD_SECONDS = 120;
+/** What a program may take beyond the time it measures. */
+export const SLACK_SECONDS = 30;
 const execute = promisify(execFile);
 
 export async function run(
@@ -22,31 +25,24 @@ export async function run(
   return stdout;
 }
 
-/** Builds the limits into a folder; returns the path of one of them. */
-export class LimitPrograms {
-  readonly #folder: string;
-  readonly #built = new Map<string, Promise<string>>();
+/** roce_floor in a folder of its own, built at its first use. */
+export class FloorProgram {
+  readonly folder: string;
+  #built: Promise<string> | undefined;
 
   constructor(folder: string) {
-    this.#folder = folder;
+    this.folder = folder;
   }
 
-  get folder(): string {
-    return this.#folder;
+  path(): Promise<string> {
+    this.#built ??= this.#build();
+    return this.#built;
   }
 
-  program(name: 'roce_floor' | 'pp' | 'udp' | 'tcp' | 'membw' | 'shmpp'): Promise<string> {
-    let built = this.#built.get(name);
-    if (!built) {
-      const out = join(this.#folder, name);
-      const libraries = name === 'roce_floor' ? ['-lisal', '-luring'] : [];
-      built = run(
-        'gcc',
-        ['-O3', '-march=native', '-pthread', '-o', out, join(LIMITS, `${name}.c`), ...libraries],
-        120,
-      ).then(() => out);
-      this.#built.set(name, built);
-    }
-    return built;
+  async #build(): Promise<string> {
+    const out = join(this.folder, 'roce_floor');
+    const libraries = ['-lisal', '-luring', '-lpthread'];
+    await run('gcc', ['-O3', '-march=native', '-o', out, SOURCE, ...libraries], BUILD_SECONDS);
+    return out;
   }
 }

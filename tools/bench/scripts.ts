@@ -3,7 +3,7 @@ import { fileURLToPath } from 'node:url';
 import { z } from 'zod';
 import type { Figures, Subject } from './figures.ts';
 import type { Parts } from './parts.ts';
-import { run } from './programs.ts';
+import { run, SLACK_SECONDS } from './programs.ts';
 
 const output = z.object({
   iops: z.number(),
@@ -20,7 +20,11 @@ function script(parts: Parts, name: string, file: string, number: number): Subje
     async measure(seconds): Promise<Figures> {
       const { address, nqn } = await parts.targets.get(parts.memory);
       const args = [address, nqn, `${number}`, `${seconds}`, `${parts.hostCore}`];
-      const text = await run(process.execPath, ['--import', 'tsx', path, ...args], 60);
+      const text = await run(
+        process.execPath,
+        ['--import', 'tsx', path, ...args],
+        seconds + SLACK_SECONDS,
+      );
       const { p50, p99, ...figures } = output.parse(JSON.parse(text));
       return {
         ...figures,

@@ -25,6 +25,7 @@ import {
   writeRandom,
 } from './steps.ts';
 import type { Options } from './steps.ts';
+import { runProgram } from '../run-program.ts';
 import { TargetProcess } from '../target-process.ts';
 
 interface Flags {
@@ -233,7 +234,6 @@ const program = new Command('npm run demo --')
       'self-test: flip a byte of the image before the comparison, which must fail',
     ),
   )
-  .exitOverride()
   .action((path: string | undefined, flags: Flags) => {
     if (flags.corrupt === true && path !== undefined) {
       throw new CommanderError(2, 'nvmeof.corrupt', '--corrupt is for the image made by the demo');
@@ -241,13 +241,4 @@ const program = new Command('npm run demo --')
     return demo(path, flags);
   });
 
-try {
-  await program.parseAsync();
-} catch (error) {
-  if (error instanceof CommanderError) {
-    process.exitCode = error.exitCode === 0 ? 0 : 2;
-  } else {
-    stderr.write(`\nThe demo failed at: ${messageOf(error)}\n`);
-    process.exitCode = 1;
-  }
-}
+await runProgram(program, (message) => `\nThe demo failed at: ${message}`);
