@@ -45,6 +45,8 @@ void TargetEngineImpl::complete(uint32_t id, uint32_t tag, uint64_t result, uint
 bool TargetEngineImpl::abort(uint32_t id, uint16_t cid) {
   TargetQueue* queue = queue_by_id(id);
   if (!queue || !queue->alive()) return false;
+  take_waiting(queue, kWholeTurn);
+  launch_arrivals();
   for (uint32_t i = 0; i < queue->slot_count; i++) {
     Command* command = &queue->slots[i];
     if (!command->row || command->cid() != cid) continue;

@@ -102,10 +102,17 @@ TargetEngineImpl::~TargetEngineImpl() {
 int TargetEngineImpl::poll(reactor::TimeNs now) {
   now_ = now;
   rdma::WorkCompletion completions[kPollBatch];
-  const int count = cq_->poll(completions);
-  for (int i = 0; i < count; i++) on_completion(completions[i]);
+  int work = 0, count = 0;
+  // All that has arrived, so that no queue's capsules wait behind another's here.
+  for (unsigned batch = 0; batch < kPollBatches; batch++) {
+    count = cq_->poll(completions);
+    for (int i = 0; i < count; i++) on_completion(completions[i]);
+    work += count;
+    if (static_cast<unsigned>(count) < kPollBatch) break;
+  }
+  work += serve_queues();
   launch_arrivals();
-  int work = count + flush();
+  work += flush();
   if (!ending_.empty()) {
     check_deadlines();
     work += reap(static_cast<unsigned>(count) < kPollBatch);
@@ -128,6 +135,7 @@ reactor::TimeNs TargetEngineImpl::next_deadline() const {
 
 bool TargetEngineImpl::arm() {
   if (!dirty_.empty() || receives_wait() || tables_.can_settle()) return false;
+  if (!sparse_.empty() || !busy_.empty()) return false;
   if (buffers_freed_ && !(data_->waiting.empty() && control_->waiting.empty())) return false;
   for (const TargetQueue* queue : ending_)
     if (queue->state == QueueState::Gone && (queue->qp || queue->live == 0)) return false;
@@ -283,6 +291,7 @@ void TargetEngineImpl::drop_commands(TargetQueue* queue, bool work_requests_ende
     queue->waiting_head = (queue->waiting_head + 1) % queue->depth;
     queue->waiting_count--;
   }
+  forget_service(queue);
   for (uint32_t i = 0; i < queue->slot_count && queue->live > 0; i++) {
     Command* command = &queue->slots[i];
     const bool posted = command->state == CommandState::Sending ||
@@ -336,6 +345,7 @@ void TargetEngineImpl::finish_queue(TargetQueue* queue) {
   const uint32_t id = queue->id;
   const std::string reason = std::move(queue->reason);
   std::erase(dirty_, queue);
+  forget_service(queue);
   return_receives(queue);
   by_id_.erase(id);
   send_entries_used_ -= queue->send_entries;

@@ -1,7 +1,8 @@
 // The target engine's parts in one class, over several files by subject: target_engine.cc (set-up,
 // polling, queues' lives), target_receive.cc (capsules in), target_receives.cc (their buffers),
-// target_execute.cc (buffers, fetching, block requests), target_send.cc (work requests out),
-// target_control.cc (namespaces, the control plane's calls, counters). Reactor's thread.
+// target_serve.cc (whose turn it is), target_execute.cc (buffers, fetching, block requests),
+// target_send.cc (work requests out), target_control.cc (namespaces, the control plane's calls,
+// counters). Reactor's thread.
 #pragma once
 #include <atomic>
 #include <string>
@@ -20,7 +21,7 @@ inline constexpr unsigned kTrain = 15;
 // A rest of fewer answers goes with the train before it: a train of its own would be a short one.
 inline constexpr unsigned kTrainRest = 8;
 inline constexpr unsigned kFetchBatch = 16;
-inline constexpr unsigned kPollBatch = 32;
+inline constexpr unsigned kPollBatch = 32, kPollBatches = 16;
 
 // Send queue entries of all queues of one engine: bounds the completion queue and the response
 // ring. Stays, with the receives, below the 32767 entries of small devices.
@@ -118,11 +119,18 @@ class TargetEngineImpl final : public TargetEngine {
   void on_completion(const rdma::WorkCompletion& wc);
   void on_receive(const rdma::WorkCompletion& wc);
   void on_sent(const rdma::WorkCompletion& wc);
-  void take_capsule(TargetQueue* queue, uint32_t receive, uint32_t length);
-  void take_waiting(TargetQueue* queue);
+  uint32_t take_capsule(TargetQueue* queue, const WaitingCapsule& waiting);
   void launch_arrivals();
   void launch(Command* command);
   bool read_in_place(Command* command);
+  // target_serve.cc
+  void await_service(TargetQueue* queue, ServiceList* list);
+  void forget_service(TargetQueue* queue);
+  bool one_waits() const;
+  bool receives_short() const;
+  int serve_queues();
+  int serve(TargetQueue* queue, const ServiceTurn& turn);
+  int take_waiting(TargetQueue* queue, const ServiceTurn& turn);
   // target_receives.cc
   bool promises_receives() const { return !srq_ || !device_->capabilities().receiver_not_ready; }
   bool reserve_receives(TargetQueue* queue);
@@ -197,6 +205,7 @@ class TargetEngineImpl final : public TargetEngine {
   std::vector<Place> places_;
   std::unordered_map<uint32_t, TargetQueue*> by_id_;
   std::unordered_map<rdma::ConnectionId, TargetQueue*> by_connection_;
+  ServiceList sparse_, busy_;  // with capsules that wait: none had waited before; the others
   std::vector<TargetQueue*> dirty_;
   std::vector<TargetQueue*> flushing_;
   std::vector<TargetQueue*> ending_;  // Closing, Dying, Gone

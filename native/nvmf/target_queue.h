@@ -24,6 +24,7 @@ const char* to_string(QueueState state);
 struct WaitingCapsule {
   uint32_t receive;
   uint32_t length;
+  uint64_t arrived;  // ns
 };
 
 struct TargetQueue {
@@ -53,8 +54,11 @@ struct TargetQueue {
   uint32_t live = 0;         // slots not free
   uint32_t outstanding = 0;  // commands received and not answered: what the depth limits
   CommandList free;
-  std::vector<WaitingCapsule> waiting;  // capsules that found no slot: a ring of depth entries
+  std::vector<WaitingCapsule>
+      waiting;  // capsules that are no commands yet: a ring of depth entries
   uint32_t waiting_head = 0, waiting_count = 0;
+  bool awaits_service = false;  // linked in one of the engine's two service lists
+  TargetQueue* service_next = nullptr;
 
   // Only where the device has no shared receive queues: the receives that are this queue's alone.
   std::vector<uint32_t> receives;
@@ -79,6 +83,25 @@ struct TargetQueue {
 
   // Everything per queue that is sized by its depth.
   void allocate(uint32_t entries, uint32_t send_queue_entries);
+};
+
+// What a queue may have before it is another's turn: commands, and bytes of their data. The command
+// that reaches the limit of bytes is the last.
+struct ServiceTurn {
+  uint32_t commands;
+  uint64_t bytes;
+};
+inline constexpr uint64_t kNoLimit = ~uint64_t{0};
+inline constexpr ServiceTurn kWholeTurn{~0u, kNoLimit};
+
+// Queues whose capsules wait, linked through service_next.
+struct ServiceList {
+  TargetQueue* head = nullptr;
+  TargetQueue* tail = nullptr;
+  bool empty() const { return head == nullptr; }
+  void push_back(TargetQueue* queue);
+  TargetQueue* pop_front();
+  void remove(TargetQueue* queue);
 };
 
 }  // namespace nvmeof::nvmf

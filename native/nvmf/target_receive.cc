@@ -33,17 +33,17 @@ void TargetEngineImpl::on_receive(const rdma::WorkCompletion& wc) {
                            std::to_string(queue->depth) + " entries allow");
   }
   queue->outstanding++;
-  if (queue->free.empty()) {
-    const uint32_t at = (queue->waiting_head + queue->waiting_count) % queue->depth;
-    queue->waiting[at] = {receive, wc.byte_length};
-    queue->waiting_count++;
-    return;
-  }
-  take_capsule(queue, receive, wc.byte_length);
+  uint32_t at = queue->waiting_head + queue->waiting_count;
+  if (at >= queue->depth) at -= queue->depth;
+  queue->waiting[at] = {receive, wc.byte_length, now_};
+  queue->waiting_count++;
+  await_service(queue, &sparse_);
 }
 
-// Gives the capsule a slot, parses it, and lists it for launch_arrivals().
-void TargetEngineImpl::take_capsule(TargetQueue* queue, uint32_t receive, uint32_t length) {
+// Gives the capsule a slot, parses it, and lists it for launch_arrivals(). Returns the bytes of its
+// data.
+uint32_t TargetEngineImpl::take_capsule(TargetQueue* queue, const WaitingCapsule& waiting) {
+  const auto [receive, length, arrived] = waiting;
   Command* command = queue->free.pop_front();
   move(command, CommandState::Parsed);
   queue->live++;
@@ -59,7 +59,7 @@ void TargetEngineImpl::take_capsule(TargetQueue* queue, uint32_t receive, uint32
     refused = parse_io(*command, context);
     if (!refused) {
       command->entry->in_flight++;
-      command->arrived = now_;
+      command->arrived = arrived;
       TargetCounters::add(counters_.commands[io_row_index(command->row)], 1);
       if (to_host(command->transfer))
         command->entry->channel->prefetch(command->offset, command->length);
@@ -84,20 +84,12 @@ void TargetEngineImpl::take_capsule(TargetQueue* queue, uint32_t receive, uint32
     command->receive = kNoIndex;
     repost(receive);
   }
-  if (refused) return refuse(command, refused);
-  arrivals_.push_back(command);
-}
-
-void TargetEngineImpl::take_waiting(TargetQueue* queue) {
-  while (queue->waiting_count > 0 && !queue->free.empty()) {
-    const WaitingCapsule capsule = queue->waiting[queue->waiting_head];
-    queue->waiting_head = (queue->waiting_head + 1) % queue->depth;
-    queue->waiting_count--;
-    if (queue->alive())
-      take_capsule(queue, capsule.receive, capsule.length);
-    else
-      repost(capsule.receive);
+  if (refused) {
+    refuse(command, refused);
+    return 0;
   }
+  arrivals_.push_back(command);
+  return command->data_length;
 }
 
 void TargetEngineImpl::launch_arrivals() {

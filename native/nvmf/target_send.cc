@@ -31,9 +31,8 @@ int TargetEngineImpl::flush() {
     flushing_.swap(dirty_);
     for (TargetQueue* queue : flushing_) {
       queue->dirty = false;
-      take_waiting(queue);
+      await_service(queue, &busy_);
     }
-    launch_arrivals();
     for (TargetQueue* queue : flushing_) moved += flush_queue(queue);
     flushing_.clear();
     work += moved;

@@ -1,44 +1,38 @@
 /**
- * One host at depth 1 beside others at depth 128, all of them controllers of this process on one reactor: what is measured is how
- * the target shares itself out, not how the scheduler of this machine shares a core. Prints JSON.
+ * One host at depth 1 beside others at depth 127, which are controllers of another process. They share a core with it: where there
+ * are few, what is measured has the scheduler's wake-up in it, alone and in company. Prints JSON.
  *   fairness-load.ts ADDRESS NQN GREEDY SECONDS CORE
  */
-import { randomUUID } from 'node:crypto';
+import { fork, type ChildProcess } from 'node:child_process';
+import { once } from 'node:events';
 import { stdout } from 'node:process';
-import { connect, type Controller } from '../../initiator/index.ts';
+import { fileURLToPath } from 'node:url';
+import { BYTES, host, load } from './load-host.ts';
 
 const [address = '', nqn = '', greedy = '7', seconds = '2', core = '0'] = process.argv.slice(2);
-const BYTES = 4096;
-/** The greedy ones run before the slow one begins and after it has ended. */
-const BEYOND_MS = 500;
 
-function host(): Promise<Controller> {
-  return connect({
-    ...{ address, nqn, depth: 128, queues: 1, cores: [Number(core)] },
-    hostNqn: `nqn.2014-08.org.nvmexpress:uuid:${randomUUID()}`,
-    hostId: randomUUID(),
-  });
+async function startGreedy(): Promise<ChildProcess> {
+  const child = fork(
+    fileURLToPath(new URL('greedy-load.ts', import.meta.url)),
+    [address, nqn, greedy, seconds, core],
+    // A run of the load generator holds a thread of libuv's pool, which has four.
+    { env: { ...process.env, UV_THREADPOOL_SIZE: `${Number(greedy) + 4}` } },
+  );
+  const said: unknown[] = await Promise.race([once(child, 'message'), once(child, 'exit')]);
+  if (said[0] !== 'ready') throw new Error(`greedy-load.ts ended with ${String(said[0])}`);
+  return child;
 }
 
-function load(controller: Controller, queueDepth: number, runtimeMs: number, warmupMs: number) {
-  const namespace = controller.namespace(1);
-  return controller.bench({
-    ...{ nsid: 1, pattern: 'randread' as const, readPercent: 100, blockBytes: BYTES, queueDepth },
-    ...{ firstLba: 0n, lbaCount: namespace.lbaCount, runtimeMs, commandCount: 0n, warmupMs },
-    ...{ verify: false, bufferArenaBytes: 16 << 20, seed: 1n },
-  });
-}
+const child = Number(greedy) === 0 ? undefined : await startGreedy();
+const ended = child && once(child, 'exit');
+const slow = await host(address, nqn, Number(core));
+child?.send('go');
+const { read } = await load(slow, 1, Number(seconds) * 1000);
+await slow.disconnect();
+const code: unknown = (await ended)?.[0] ?? 0;
+if (code !== 0) throw new Error(`greedy-load.ts ended with ${String(code)}`);
 
-const slow = await host();
-const others: Controller[] = [];
-for (let i = 0; i < Number(greedy); i++) others.push(await host());
-const runtimeMs = Number(seconds) * 1000;
-const [result] = await Promise.all([
-  load(slow, 1, runtimeMs, BEYOND_MS),
-  ...others.map((other) => load(other, 127, runtimeMs + BEYOND_MS, BEYOND_MS)),
-]);
 const at = (percentile: number): number =>
-  Number(result.read.percentiles.find(([p]) => p === percentile)?.[1] ?? NaN) / 1000;
-const iops = Number(result.read.commands) / Number(seconds);
-for (const controller of [slow, ...others]) await controller.disconnect();
+  Number(read.percentiles.find(([p]) => p === percentile)?.[1] ?? NaN) / 1000;
+const iops = Number(read.commands) / Number(seconds);
 stdout.write(`${JSON.stringify({ iops, bandwidth: iops * BYTES, p50: at(50), p99: at(99) })}\n`);
