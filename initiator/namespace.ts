@@ -3,6 +3,7 @@
  * Memory from `controller.allocateBuffer` is used in place; other memory is copied through such buffers, so that what
  * a target may touch is always registered memory of one command. Runs on the JavaScript thread.
  */
+import { viewOf } from '../native/wire/layout.ts';
 import { IoOpcode } from '../native/wire/opcodes.ts';
 import {
   BlockCommand,
@@ -51,6 +52,10 @@ export interface NamespaceHost {
   readonly commandTimeoutMs: number;
   pickQueue(): Queue;
 }
+
+/** Where a block command is written before it is copied into a capsule: one at a time. */
+const blockSqe = new Uint8Array(BlockCommand.size);
+const blockView = viewOf(blockSqe);
 
 type BlockFlags = Partial<Pick<BlockCommand, 'fua' | 'deac'>>;
 
@@ -108,7 +113,7 @@ export class Namespace {
         `${count} blocks need ${bytes} bytes, the buffer has ${buffer.byteLength}`,
       );
     }
-    const into = buffer.subarray(0, bytes);
+    const into = buffer.byteLength === bytes ? buffer : buffer.subarray(0, bytes);
     await this.#transfer('Read', IoOpcode.read, 'toHost', first, count, into, {}, options);
     return into;
   }
@@ -220,8 +225,9 @@ export class Namespace {
     return this.#host.pickQueue().run({ name, sqe, data }, command);
   }
 
+  /** Valid until the next call. */
   #blockSqe(opcode: number, piece: Piece, flags: BlockFlags): Uint8Array {
-    return BlockCommand.encode({
+    BlockCommand.fill(blockView, 0, {
       opcode,
       psdt: PSDT_SGL,
       nsid: this.nsid,
@@ -229,6 +235,7 @@ export class Namespace {
       nlb: piece.blocks - 1,
       ...flags,
     });
+    return blockSqe;
   }
 
   async #onBlocks(
@@ -259,8 +266,12 @@ export class Namespace {
   ): Promise<void> {
     const { lbaSize } = this;
     const blocksMax = blocksPerCommand(this.#host.transferBytesMax, lbaSize);
-    await runAll(split(first, count, blocksMax, lbaSize), (piece) => {
-      const part = memory.subarray(piece.offset, piece.offset + piece.blocks * lbaSize);
+    const start = (piece: Piece): RunningCommand => {
+      const length = piece.blocks * lbaSize;
+      const part =
+        length === memory.byteLength
+          ? memory
+          : memory.subarray(piece.offset, piece.offset + length);
       const sqe = this.#blockSqe(opcode, piece, flags);
       const registered = this.#host.pool.find(part);
       if (!registered) return this.#copied(name, sqe, direction, part, options);
@@ -272,7 +283,10 @@ export class Namespace {
         length: part.byteLength,
       } as const;
       return this.#run(name, sqe, data, options);
-    });
+    };
+    // Most requests are one command: without what several need.
+    if (count <= blocksMax) await start({ lba: first, blocks: count, offset: 0 }).result;
+    else await runAll(split(first, count, blocksMax, lbaSize), start);
   }
 
   /** Through a buffer of the pool, which is reused only when the command's key is dead. */

@@ -4,12 +4,11 @@
  * memory is free when native has said the last word (`released`). Runs on the JavaScript thread.
  */
 import { NvmeStatusError } from '../native/common/errors.ts';
-import type { Clock, Timer } from '../native/common/clock.ts';
+import type { Clock } from '../native/common/clock.ts';
 import type { ConnectOptions, DeviceId, Door, QueueId, Tag } from '../native/index.ts';
 import type { QueueEvent, Runtime } from '../native/runtime.ts';
-import { Cqe, CqeStatus } from '../native/wire/cqe.ts';
-import { viewOf } from '../native/wire/layout.ts';
 import type { RegisteredMemory } from './buffers.ts';
+import { Deadlines, type Deadline } from './deadlines.ts';
 import { CommandAbortedError, CommandTimeoutError, DisconnectedError } from './errors.ts';
 
 /** What a command carries: nothing, bytes to send, room to receive, or a part of registered memory. */
@@ -28,6 +27,7 @@ export type CommandData =
 export interface CommandRequest {
   /** In the specification's words, for errors: "Read", "Identify Controller". */
   readonly name: string;
+  /** Copied before `run` returns. */
   readonly sqe: Uint8Array;
   readonly data: CommandData;
 }
@@ -51,16 +51,46 @@ export interface RunningCommand {
   readonly released: Promise<void>;
 }
 
-interface Pending {
-  readonly request: CommandRequest;
-  readonly resolve: (result: CommandResult) => void;
-  readonly reject: (error: Error) => void;
-  readonly release: () => void;
-  readonly released: Promise<void>;
-  settled: boolean;
-  timer: Timer | undefined;
+/** A command on its way. */
+class Pending implements RunningCommand {
+  readonly name: string;
+  readonly memory: RegisteredMemory | undefined;
+  readonly result: Promise<CommandResult>;
+  resolve!: (result: CommandResult) => void;
+  reject!: (error: Error) => void;
+  settled = false;
+  deadline: Deadline | undefined;
   signal: AbortSignal | undefined;
   onAbort: (() => void) | undefined;
+  #released: Promise<void> | undefined;
+  #release: (() => void) | undefined;
+  #over = false;
+
+  constructor({ name, data }: CommandRequest) {
+    this.name = name;
+    this.memory = data.kind === 'registered' ? data.memory : undefined;
+    this.result = new Promise((resolve, reject) => {
+      this.resolve = resolve;
+      this.reject = reject;
+    });
+  }
+
+  /** Made for whoever asks: most commands end before anyone does. */
+  get released(): Promise<void> {
+    this.#released ??= this.#over
+      ? Promise.resolve()
+      : new Promise((resolve) => {
+          this.#release = resolve;
+        });
+    return this.#released;
+  }
+
+  /** Nothing can touch its memory any more. */
+  release(): void {
+    this.#over = true;
+    this.memory?.endUse();
+    this.#release?.();
+  }
 }
 
 /** How native reports a connection that did not come about. */
@@ -88,6 +118,7 @@ export class Queue {
   readonly #onClosed: (() => void)[] = [];
   /** Commands that a dying queue gave back: `queueClosed` follows, and knows why it died. */
   readonly #dying: Pending[] = [];
+  readonly #deadlines: Deadlines;
   #state: State = 'connecting';
   #connected: ((result: EstablishedEvent | ConnectFailedEvent) => void) | undefined;
   #diedBecause = '';
@@ -95,6 +126,7 @@ export class Queue {
   private constructor(options: QueueOptions) {
     this.#options = options;
     this.#door = options.runtime.door;
+    this.#deadlines = new Deadlines(options.clock);
     this.#id = this.#door.connect(options.device, options.connect);
     options.runtime.handleQueue(this.#id, (event) => {
       this.#handle(event);
@@ -147,27 +179,11 @@ export class Queue {
       const error = new CommandAbortedError(request.name, options.signal.reason, released);
       return { result: Promise.reject(error), released };
     }
-    let release!: () => void;
-    const released = new Promise<void>((resolve) => {
-      release = resolve;
-    });
     const tag = this.#submit(request);
-    const result = new Promise<CommandResult>((resolve, reject) => {
-      const pending: Pending = {
-        request,
-        resolve,
-        reject,
-        release,
-        released,
-        settled: false,
-        timer: undefined,
-        signal: undefined,
-        onAbort: undefined,
-      };
-      this.#pending.set(tag, pending);
-      this.#watch(tag, pending, options);
-    });
-    return { result, released };
+    const pending = new Pending(request);
+    this.#pending.set(tag, pending);
+    this.#watch(tag, pending, options);
+    return pending;
   }
 
   /** Graceful: resolves when native has closed it. Commands still outstanding end with DisconnectedError. */
@@ -204,15 +220,15 @@ export class Queue {
   #watch(tag: Tag, pending: Pending, options: CommandOptions): void {
     const { signal, timeoutMs } = options;
     if (timeoutMs > 0) {
-      pending.timer = this.#options.clock.after(timeoutMs, () => {
-        const { name } = pending.request;
-        this.#giveUp(tag, pending, new CommandTimeoutError(name, timeoutMs, pending.released));
+      pending.deadline = this.#deadlines.add(timeoutMs, () => {
+        const { name, released } = pending;
+        this.#giveUp(tag, pending, new CommandTimeoutError(name, timeoutMs, released));
       });
     }
     if (!signal) return;
     const onAbort = (): void => {
-      const { name } = pending.request;
-      this.#giveUp(tag, pending, new CommandAbortedError(name, signal.reason, pending.released));
+      const { name, released } = pending;
+      this.#giveUp(tag, pending, new CommandAbortedError(name, signal.reason, released));
     };
     pending.signal = signal;
     pending.onAbort = onAbort;
@@ -220,9 +236,9 @@ export class Queue {
   }
 
   #unwatch(pending: Pending): void {
-    pending.timer?.cancel();
+    pending.deadline?.remove();
     if (pending.onAbort) pending.signal?.removeEventListener('abort', pending.onAbort);
-    pending.timer = undefined;
+    pending.deadline = undefined;
     pending.onAbort = undefined;
   }
 
@@ -261,7 +277,6 @@ export class Queue {
     const pending = this.#pending.get(event.tag);
     if (!pending) return;
     this.#pending.delete(event.tag);
-    if (pending.request.data.kind === 'registered') pending.request.data.memory.endUse();
     this.#unwatch(pending);
     pending.release();
     if (pending.settled) return;
@@ -270,13 +285,9 @@ export class Queue {
       return;
     }
     pending.settled = true;
-    const { name } = pending.request;
-    // Two fields, once per command: the whole record would be made to be thrown away.
-    const view = viewOf(event.cqe);
-    const field = CqeStatus.fields.field.get(view, 0);
-    const result = Cqe.fields.result.get(view, 0);
-    if (field === 0) pending.resolve({ result, data: event.data });
-    else pending.reject(new NvmeStatusError(field, name, { result }));
+    const { status, result, data } = event;
+    if (status === 0) pending.resolve({ result, data });
+    else pending.reject(new NvmeStatusError(status, pending.name, { result }));
   }
 
   #closed(reason: string): void {
@@ -284,14 +295,14 @@ export class Queue {
     this.#state = 'dead';
     this.#diedBecause = reason;
     for (const pending of this.#pending.values()) {
-      if (pending.request.data.kind === 'registered') pending.request.data.memory.endUse();
       this.#unwatch(pending);
       pending.release();
       this.#dying.push(pending);
     }
     this.#pending.clear();
-    for (const { request, settled, reject } of this.#dying.splice(0)) {
-      if (!settled) reject(new DisconnectedError(`${request.name}: ${this.#gone()}`));
+    this.#deadlines.stop();
+    for (const { name, settled, reject } of this.#dying.splice(0)) {
+      if (!settled) reject(new DisconnectedError(`${name}: ${this.#gone()}`));
     }
     for (const resolve of this.#onClosed) resolve();
     if (!expected) this.#options.onDied(new DisconnectedError(this.#gone()));

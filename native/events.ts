@@ -6,18 +6,72 @@
  * native/nvmf/event_sink.h has the C++ side of the same.
  */
 import type { ConnectFailure, DoorEvent } from './index.ts';
+import { Cqe, CQE_BYTES, CqeStatus } from './wire/cqe.ts';
 
 const HEADER_BYTES = 32;
 /** The largest record: header, 512 bytes in the first part, 1 MiB in the second. */
 export const RECORD_BYTES_MAX = HEADER_BYTES + 512 + (1 << 20);
 
-interface EventRecord {
-  readonly id: number;
-  readonly tag: number;
-  readonly code: number;
-  readonly value: bigint;
-  readonly first: Uint8Array;
-  readonly second: Uint8Array;
+const EMPTY = new Uint8Array();
+
+/** The record at `at` in the drained buffer. Most records are completions: only what a decoder asks for is made. */
+class EventRecord {
+  readonly view: DataView;
+  readonly #bytes: Uint8Array;
+  at = 0;
+
+  constructor(bytes: Uint8Array, view: DataView) {
+    this.#bytes = bytes;
+    this.view = view;
+  }
+
+  get kind(): number {
+    return this.view.getUint16(this.at + 4, true);
+  }
+  get id(): number {
+    return this.view.getUint32(this.at + 12, true);
+  }
+  get tag(): number {
+    return this.view.getUint32(this.at + 16, true);
+  }
+  get code(): number {
+    return this.view.getUint32(this.at + 20, true);
+  }
+  get value(): bigint {
+    return this.view.getBigUint64(this.at + 24, true);
+  }
+  /** Where the first part begins, and its length. */
+  get payload(): number {
+    return this.at + HEADER_BYTES;
+  }
+  get firstBytes(): number {
+    return this.view.getUint16(this.at + 6, true);
+  }
+  get first(): Uint8Array {
+    return this.#copy(this.payload, this.firstBytes);
+  }
+  get second(): Uint8Array {
+    return this.#copy(this.payload + this.firstBytes, this.view.getUint32(this.at + 8, true));
+  }
+
+  /** Moves on to the record at `offset`; returns its size. */
+  moveTo(offset: number): number {
+    const room = this.view.byteLength - offset;
+    if (room < HEADER_BYTES) throw new RangeError('event record without a whole header');
+    this.at = offset;
+    const size = this.view.getUint32(offset, true);
+    const first = this.firstBytes;
+    const second = this.view.getUint32(offset + 8, true);
+    if (size % 8 !== 0 || size > room || HEADER_BYTES + first + second > size) {
+      throw new RangeError(`event record of ${size} bytes with parts of ${first} and ${second}`);
+    }
+    return size;
+  }
+
+  /** The buffer is reused at once. Not slice(): that of a Buffer would not copy. */
+  #copy(offset: number, length: number): Uint8Array {
+    return length === 0 ? EMPTY : new Uint8Array(this.#bytes.subarray(offset, offset + length));
+  }
 }
 
 const CONNECT_FAILURES: readonly ConnectFailure[] = [
@@ -69,6 +123,22 @@ function connectRequest(record: EventRecord): DoorEvent {
   };
 }
 
+function completion(record: EventRecord): DoorEvent {
+  if (record.firstBytes !== CQE_BYTES) {
+    throw new RangeError(`completion with an entry of ${record.firstBytes} bytes`);
+  }
+  // Two fields, once per command: the whole entry would be made to be thrown away.
+  return {
+    kind: 'completion',
+    queue: record.id,
+    tag: record.tag,
+    transport: entry(TRANSPORTS, record.code, 'transport outcome'),
+    status: CqeStatus.fields.field.get(record.view, record.payload),
+    result: Cqe.fields.result.get(record.view, record.payload),
+    data: record.second,
+  };
+}
+
 /** By the numbers of nvmf::EventKind. */
 const DECODERS: Readonly<Record<number, (record: EventRecord) => DoorEvent>> = {
   1: connectRequest,
@@ -95,14 +165,7 @@ const DECODERS: Readonly<Record<number, (record: EventRecord) => DoorEvent>> = {
     sqe: first,
     data: second,
   }),
-  6: ({ id, tag, code, first, second }) => ({
-    kind: 'completion',
-    queue: id,
-    tag,
-    transport: entry(TRANSPORTS, code, 'transport outcome'),
-    cqe: first,
-    data: second,
-  }),
+  6: completion,
   7: ({ id, code, first }) => ({
     kind: 'ioError',
     queue: id,
@@ -122,31 +185,13 @@ const DECODERS: Readonly<Record<number, (record: EventRecord) => DoorEvent>> = {
 /** Copies what it returns: the buffer is reused at once. */
 export function decodeEvents(buffer: Uint8Array, length: number): DoorEvent[] {
   const view = new DataView(buffer.buffer, buffer.byteOffset, length);
+  const record = new EventRecord(buffer, view);
   const events: DoorEvent[] = [];
-  let offset = 0;
-  while (offset < length) {
-    if (length - offset < HEADER_BYTES) throw new RangeError('event record without a whole header');
-    const size = view.getUint32(offset, true);
-    const first = view.getUint16(offset + 6, true);
-    const second = view.getUint32(offset + 8, true);
-    if (size % 8 !== 0 || size > length - offset || HEADER_BYTES + first + second > size) {
-      throw new RangeError(`event record of ${size} bytes with parts of ${first} and ${second}`);
-    }
-    const kind = view.getUint16(offset + 4, true);
-    const decode = DECODERS[kind];
-    if (!decode) throw new RangeError(`event record of kind ${kind}`);
-    const payload = offset + HEADER_BYTES;
-    events.push(
-      decode({
-        id: view.getUint32(offset + 12, true),
-        tag: view.getUint32(offset + 16, true),
-        code: view.getUint32(offset + 20, true),
-        value: view.getBigUint64(offset + 24, true),
-        // Not slice(): that of a Buffer would not copy.
-        first: new Uint8Array(buffer.subarray(payload, payload + first)),
-        second: new Uint8Array(buffer.subarray(payload + first, payload + first + second)),
-      }),
-    );
+  for (let offset = 0; offset < length;) {
+    const size = record.moveTo(offset);
+    const decode = DECODERS[record.kind];
+    if (!decode) throw new RangeError(`event record of kind ${record.kind}`);
+    events.push(decode(record));
     offset += size;
   }
   return events;

@@ -235,9 +235,12 @@ export type DoorEvent =
       readonly kind: 'completion';
       readonly queue: QueueId;
       readonly tag: Tag;
-      /** 0: `cqe` is the controller's answer; else the queue died or the command was cancelled, and `cqe` is zero. */
+      /** `ok`: the controller answered; else the queue died or the command was cancelled, and what it said is zero. */
       readonly transport: 'ok' | 'queueDied' | 'cancelled';
-      readonly cqe: Uint8Array;
+      /** Status field without phase bit, as in `ioError`. */
+      readonly status: number;
+      /** Dwords 0 and 1. */
+      readonly result: bigint;
       readonly data: Uint8Array;
     }
   /** Target: an I/O command that native answered with an error; for the error log. */

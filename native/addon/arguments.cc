@@ -6,17 +6,21 @@
 
 namespace nvmeof::addon {
 
+std::string Argument::name() const {
+  return function_ == nullptr ? name_ : std::string(function_) + ": " + given_;
+}
+
 void Argument::refuse(const std::string& expected) const {
-  throw Napi::TypeError::New(value_.Env(), name_ + " must be " + expected);
+  throw Napi::TypeError::New(value_.Env(), name() + " must be " + expected);
 }
 
 void Argument::out_of_range(const std::string& expected) const {
-  throw Napi::RangeError::New(value_.Env(), name_ + " must be " + expected);
+  throw Napi::RangeError::New(value_.Env(), name() + " must be " + expected);
 }
 
 Argument Argument::operator[](const char* field) const {
   if (!value_.IsObject()) refuse("an object");
-  return Argument(value_.As<Napi::Object>().Get(field), name_ + "." + field);
+  return Argument(value_.As<Napi::Object>().Get(field), name() + "." + field);
 }
 
 double Argument::number() const {
@@ -88,15 +92,18 @@ std::string Argument::text_or(const char* fallback) const {
 }
 
 size_t Argument::word(std::initializer_list<const char*> words) const {
-  std::string all;
   if (value_.IsString()) {
-    const std::string given = value_.As<Napi::String>().Utf8Value();
+    // Longer than any word of ours when it fills the buffer.
+    char given[32];
+    size_t length = 0;
+    napi_get_value_string_utf8(value_.Env(), value_, given, sizeof given, &length);
     size_t index = 0;
     for (const char* known : words) {
-      if (given == known) return index;
+      if (std::string_view(given, length) == known) return index;
       index++;
     }
   }
+  std::string all;
   for (const char* known : words) all += (all.empty() ? "'" : ", '") + std::string(known) + "'";
   refuse("one of " + all);
 }
@@ -138,7 +145,7 @@ std::vector<uint32_t> Argument::u32_list(size_t most) const {
   }
   std::vector<uint32_t> all;
   for (uint32_t i = 0; i < array.Length(); i++) {
-    all.push_back(Argument(array.Get(i), name_ + "[" + std::to_string(i) + "]").u32());
+    all.push_back(Argument(array.Get(i), name() + "[" + std::to_string(i) + "]").u32());
   }
   return all;
 }

@@ -8,12 +8,17 @@
 #include <initializer_list>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace nvmeof::addon {
 
 class Argument {
  public:
+  // Of a call: how it is named is put together only when it is refused.
+  Argument(Napi::Value value, const char* function, const char* name)
+      : value_(value), function_(function), given_(name) {}
+  // A part of another argument.
   Argument(Napi::Value value, std::string name) : value_(value), name_(std::move(name)) {}
 
   bool absent() const { return value_.IsUndefined(); }
@@ -47,9 +52,12 @@ class Argument {
 
  private:
   double number() const;
+  std::string name() const;
 
   Napi::Value value_;
-  std::string name_;
+  const char* function_ = nullptr;
+  const char* given_ = nullptr;
+  std::string name_;  // where function_ is null
 };
 
 // The arguments of one call.
@@ -59,7 +67,7 @@ class Arguments {
       : info_(info), function_(function) {}
   Napi::Env env() const { return info_.Env(); }
   Argument at(size_t index, const char* name) const {
-    return Argument(info_[index], std::string(function_) + ": " + name);
+    return Argument(info_[index], function_, name);
   }
   const char* function() const { return function_; }
 

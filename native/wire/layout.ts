@@ -324,7 +324,10 @@ export class Layout<F extends Declared> {
   }
 
   fill(view: DataView, base: number, values: Partial<RecordOfFields<F>>): void {
-    new Uint8Array(view.buffer, view.byteOffset + base, this.size).fill(0);
+    const end = base + this.size;
+    let at = base;
+    for (; at + 8 <= end; at += 8) view.setBigUint64(at, 0n, true);
+    for (; at < end; at++) view.setUint8(at, 0);
     this.#set(view, base, values);
   }
 

@@ -372,9 +372,8 @@ export class FakeDoor implements Door {
     if (this.queues.has(queue)) {
       this.onSubmit?.(command);
     } else {
-      const cqe = new Uint8Array(16);
-      const nothing = new Uint8Array();
-      this.emit({ kind: 'completion', queue, tag, transport: 'queueDied', cqe, data: nothing });
+      const nothing = { status: 0, result: 0n, data: new Uint8Array() };
+      this.emit({ kind: 'completion', queue, tag, transport: 'queueDied', ...nothing });
     }
     return tag;
   }

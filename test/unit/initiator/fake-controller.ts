@@ -4,7 +4,6 @@
  */
 import { parseUuid } from '../../../native/common/uuid.ts';
 import type { ConnectOptions, QueueId, Tag } from '../../../native/index.ts';
-import { Cqe, CqeStatus } from '../../../native/wire/cqe.ts';
 import {
   ConnectCommand,
   ConnectData,
@@ -381,8 +380,6 @@ export class FakeController {
     transport: 'ok' | 'queueDied' | 'cancelled',
     { status = 0, result = 0n, data = new Uint8Array() }: Answer,
   ): void {
-    const cqe = Cqe.encode({ result });
-    CqeStatus.patch(cqe, 0, { field: status });
-    this.door.emit({ kind: 'completion', queue, tag, transport, cqe, data });
+    this.door.emit({ kind: 'completion', queue, tag, transport, status, result, data });
   }
 }

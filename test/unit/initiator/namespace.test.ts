@@ -348,8 +348,8 @@ describe('giving a command up', () => {
     const error = await reading;
     expect(error.timeoutMs).to.equal(2000);
     await error.released;
-    expect(clock.pending).to.equal(0);
     await controller.disconnect();
+    expect(clock.pending).to.equal(0);
   });
 
   it('disconnect and a lost queue end what is on its way, and later commands', async () => {

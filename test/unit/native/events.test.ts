@@ -75,7 +75,8 @@ const GOLDEN = {
       queue: 10,
       tag: 1,
       transport: 'cancelled',
-      cqe: bytes(CQE),
+      status: 0x0807,
+      result: 0x0807060504030201n,
       data: bytes(''),
     },
   },
@@ -126,13 +127,19 @@ describe('event records', () => {
     const record = new Uint8Array(RECORD_BYTES_MAX);
     const view = new DataView(record.buffer);
     view.setUint32(0, record.length, true);
-    view.setUint16(4, 6, true);
+    view.setUint16(4, 5, true);
     view.setUint16(6, 512, true);
     view.setUint32(8, 1 << 20, true);
     const [event] = decodeEvents(record, record.length);
     expect(event)
       .to.have.property('data')
       .with.length(1 << 20);
+  });
+
+  it('refuses a completion whose entry has another length', () => {
+    const record = bytes(GOLDEN.completion.hex);
+    new DataView(record.buffer).setUint16(6, 8, true);
+    expect(() => decodeEvents(record, record.length)).to.throw(RangeError, /entry of 8 bytes/);
   });
 
   const damaged: Readonly<Record<string, readonly [offset: number, value: number]>> = {
