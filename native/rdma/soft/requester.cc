@@ -200,8 +200,17 @@ Requester::Step Requester::step_message(SendEntry& entry, TxBatch& batch, TimeNs
   return Step::Sent;
 }
 
+// The first and the last packet of an answer carry an AETH, so that those between them are shorter
+// and cannot share a train. Where the peer serves enough READs at a time to keep the way full, an
+// answer has only a first and a last.
+uint32_t Requester::chunk_packets() const {
+  constexpr uint32_t kPair = 2, kWayBytes = 256 << 10;
+  if (max_reads_ * kPair * qp_.mtu() >= kWayBytes) return kPair;
+  return qp_.transport().read_chunk(qp_.mtu()) / qp_.mtu();
+}
+
 uint64_t Requester::chunk_end(const SendEntry& entry, uint64_t sequence) const {
-  const uint64_t packets = qp_.transport().read_chunk(qp_.mtu()) / qp_.mtu();
+  const uint64_t packets = chunk_packets();
   const uint64_t end = entry.first + ((sequence - entry.first) / packets + 1) * packets;
   return std::min(end, entry.last + 1);
 }

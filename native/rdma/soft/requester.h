@@ -6,7 +6,7 @@
 // RDMA WRITE or SEND are read from memory at the time of each transmission: they must not change
 // until the completion (unless inline).
 //
-// READs of any size become READ REQUEST packets of at most read_chunk bytes each; PSNs run on
+// READs of any size become READ REQUEST packets of at most chunk_packets() each; PSNs run on
 // through the chunks, so that the peer sees plain READs one after the other. A chunk never moves: a
 // retry asks for the rest of it, then for the following ones (a peer checks a repeated READ against
 // the original's range). READs and atomics share one limit of requests outstanding.
@@ -76,6 +76,7 @@ class Requester {
   bool sources_allowed(uint32_t index, uint64_t offset, uint32_t bytes, uint8_t access) const;
   void gather(uint32_t index, uint64_t offset, uint32_t bytes, uint8_t* to) const;
   // The sequence after the last of the READ REQUEST that `sequence` belongs to.
+  uint32_t chunk_packets() const;
   uint64_t chunk_end(const SendEntry& entry, uint64_t sequence) const;
   // SEND and WRITE packets that are on their way.
   uint64_t packets_in_flight() const { return nxt_ - una_ - read_packets_; }

@@ -34,7 +34,7 @@ class ShardEvents {
 
 // READs and atomics of a queue pair at a time, in each direction. Each WRITE command of NVMe is
 // one: with fewer, the target of a deep queue waits for a round trip after every handful.
-inline constexpr uint8_t kReadsMax = 64;
+inline constexpr uint8_t kReadsMax = 128;
 
 struct ShardOptions {
   unsigned index = 0;  // in the device's list of reactors
