@@ -80,6 +80,9 @@ class Backing {
   // Where all of it lies in memory, offset 0 first, for as long as the backing lives; `base` null:
   // nowhere. Other reactors may write to it through their channels at any time.
   virtual FixedBuffer resident() const { return {nullptr, 0}; }
+  // Grows whenever the end moves down: what was placed in resident memory meanwhile may be beyond
+  // it, or cut off with it. Any thread.
+  virtual uint64_t shrinks() const { return 0; }
   virtual Kind kind() const = 0;
   virtual uint64_t size() const = 0;  // bytes; any thread (atomic)
   virtual uint32_t block_size() const = 0;

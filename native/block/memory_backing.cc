@@ -66,6 +66,7 @@ class MemoryBacking final : public Backing {
   ~MemoryBacking() override { munmap(mapped_, mapped_bytes_); }
 
   FixedBuffer resident() const override { return {base_, reserved_}; }
+  uint64_t shrinks() const override { return shrinks_.load(std::memory_order_acquire); }
   Kind kind() const override { return Kind::Memory; }
   uint64_t size() const override { return size_.load(std::memory_order_acquire); }
   uint32_t block_size() const override { return options_.block_size; }
@@ -82,9 +83,12 @@ class MemoryBacking final : public Backing {
     if (size > reserved_)
       return Error{ENOMEM, "memory: cannot grow beyond " + size_text(reserved_) +
                                "; export it anew with the larger size"};
-    const uint64_t old = size_.exchange(size, std::memory_order_acq_rel);
-    // What was cut off must not come back by growing again.
-    if (size < old) madvise(base_ + size, std::min(old, reserved_) - size, MADV_DONTNEED);
+    const uint64_t old = size_.load(std::memory_order_relaxed);
+    // What was cut off must not come back by growing again, nor what was on its way to it then.
+    if (size > old) madvise(base_ + old, size - old, MADV_DONTNEED);
+    if (size < old) shrinks_.fetch_add(1, std::memory_order_acq_rel);
+    size_.store(size, std::memory_order_release);
+    if (size < old) madvise(base_ + size, old - size, MADV_DONTNEED);
     return {};
   }
 
@@ -162,6 +166,7 @@ class MemoryBacking final : public Backing {
   uint64_t reserved_;  // bytes from base_
   Options options_;
   std::atomic<uint64_t> size_;
+  std::atomic<uint64_t> shrinks_{0};
   Stripes stripes_;
 };
 

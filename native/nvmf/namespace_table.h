@@ -17,7 +17,7 @@ struct Namespace {
   uint32_t nsid = 0;
   block::Backing* backing = nullptr;
   std::unique_ptr<block::Channel> channel;
-  // Reads are sent from where the data lies; null: they go through a buffer.
+  // Where the data lies; null: reads and writes go through a buffer.
   uint8_t* resident = nullptr;
   std::unique_ptr<rdma::MemoryRegion> region;  // of it
   bool write_protected = false;

@@ -79,8 +79,10 @@ struct Command {
   block::Request request{};
   iovec iov{};
   int error = 0;  // of the request that ended last
-  // A read that is sent from the namespace's memory: holds `entry` to the end.
+  // A read that is sent from the namespace's memory, or a write that is fetched into it: holds
+  // `entry` to the end.
   bool in_place = false;
+  uint64_t shrinks = 0;  // of the backing, when the fetch into it began
   uint64_t arrived = 0;  // in the round of this time, ns
 
   // Memory.

@@ -106,7 +106,7 @@ void TargetEngineImpl::expose_resident(Namespace& entry) {
   const block::FixedBuffer memory = entry.backing->resident();
   if (memory.base == nullptr || !limits_.sole_reactor || !device_->capabilities().free_registration)
     return;
-  auto region = pd_->register_memory(memory.base, memory.length, 0);
+  auto region = pd_->register_memory(memory.base, memory.length, rdma::kLocalWrite);
   if (!region) return;  // then by way of a buffer
   entry.region = std::move(*region);
   entry.resident = static_cast<uint8_t*>(memory.base);

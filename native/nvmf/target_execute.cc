@@ -29,7 +29,6 @@ int TargetEngineImpl::serve_waiting(WaitingPool* from) {
 }
 
 void TargetEngineImpl::have_memory(Command* command) {
-  TargetQueue* queue = command->queue;
   if (command->parked) {  // the control plane's data: its buffer has come
     std::memcpy(command->buffer, command->parked.get(), command->data_length);
     command->parked.reset();
@@ -38,24 +37,38 @@ void TargetEngineImpl::have_memory(Command* command) {
   }
   if (!command->payload) command->payload = command->buffer;
   if (from_host(command->transfer) && command->data_length > 0 &&
-      command->block.kind == DataBlock::Kind::Keyed) {
-    move(command, CommandState::Fetching);
-    command->posted = false;
-    queue->fetch.push_back(command);
-    return mark_dirty(queue);
-  }
+      command->block.kind == DataBlock::Kind::Keyed)
+    return fetch(command);
   if (command->row)
     execute(command);
   else
     hand_up(command);
 }
 
+void TargetEngineImpl::fetch(Command* command) {
+  move(command, CommandState::Fetching);
+  command->posted = false;
+  command->queue->fetch.push_back(command);
+  mark_dirty(command->queue);
+}
+
 void TargetEngineImpl::fetched(Command* command) {
   if (command->aborted) return refuse(command, {status::kAbortRequested, kNoParameter});
+  if (command->in_place) return placed(command);
   if (command->row)
     execute(command);
   else
     hand_up(command);
+}
+
+// The host's data are in the namespace. When its end moved down meanwhile, some may not be: the
+// host repeats the command, and hears then what is wrong with it, if anything is.
+void TargetEngineImpl::placed(Command* command) {
+  const Namespace* entry = command->entry;
+  if (entry->removed) return refuse(command, {status::kInvalidNamespace, sqe::kNsid});
+  if (entry->backing->shrinks() != command->shrinks)
+    return refuse(command, {status::kNamespaceNotReady, kNoParameter});
+  finish(command);
 }
 
 void TargetEngineImpl::execute(Command* command) {

@@ -123,6 +123,8 @@ class TargetEngineImpl final : public TargetEngine {
   void launch_arrivals();
   void launch(Command* command);
   bool read_in_place(Command* command);
+  bool write_in_place(Command* command);
+  bool in_place(Command* command);
   // target_serve.cc
   void await_service(TargetQueue* queue, ServiceList* list);
   void forget_service(TargetQueue* queue);
@@ -146,7 +148,9 @@ class TargetEngineImpl final : public TargetEngine {
   // target_execute.cc
   void need_buffer(Command* command, WaitingPool* from, uint32_t bytes);
   void have_memory(Command* command);
+  void fetch(Command* command);
   void fetched(Command* command);
+  void placed(Command* command);
   void execute(Command* command);
   void run(Command* command, bool first);
   bool next_flush_target(Command* command);

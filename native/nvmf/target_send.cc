@@ -149,7 +149,8 @@ unsigned TargetEngineImpl::gather_fetches(TargetQueue* queue, unsigned at) {
 
 void TargetEngineImpl::fill_fetch(Command* command, rdma::SendWorkRequest* request,
                                   rdma::Sge* sge) {
-  *sge = {reinterpret_cast<uint64_t>(command->payload), command->data_length, memory_->lkey()};
+  const uint32_t lkey = command->in_place ? command->entry->region->lkey() : memory_->lkey();
+  *sge = {reinterpret_cast<uint64_t>(command->payload), command->data_length, lkey};
   *request = {};
   request->wr_id = work_id(Work::Read, command->slot);
   request->opcode = rdma::Opcode::RdmaRead;

@@ -225,9 +225,15 @@ TEST(memory_cut_and_grown_again_is_zero) {
   const std::vector<iovec> iov = {{out.data(), out.size()}}, back = {{in.data(), in.size()}};
   Request write = transfer(Operation::Write, 6 << 20, iov);
   CHECK_EQ(run(*channel.value(), write), 0);
+  const uint64_t shrinks = backing.value()->shrinks();
   CHECK(backing.value()->resize(4 << 20));
   CHECK_EQ(backing.value()->size(), 4u << 20);
+  CHECK_EQ(backing.value()->shrinks(), shrinks + 1);
+  // What was on its way to what is cut off, and comes after that.
+  const FixedBuffer memory = backing.value()->resident();
+  std::memset(static_cast<uint8_t*>(memory.base) + (6 << 20), 0xEE, 4096);
   CHECK(backing.value()->resize(16 << 20));
+  CHECK_EQ(backing.value()->shrinks(), shrinks + 1);
   Request read = transfer(Operation::Read, 6 << 20, back);
   CHECK_EQ(run(*channel.value(), read), 0);
   CHECK(in == std::vector<uint8_t>(4096));

@@ -143,4 +143,84 @@ TEST(a_queue_that_dies_lets_go_of_the_namespace) {
   CHECK_EQ(removed.runs, 1);
 }
 
+// ---- writes
+
+namespace {
+
+Sqe write(const Resident& r, uint16_t cid, uint64_t slba, uint32_t bytes) {
+  return Sqe(io::kWrite, cid, 1)
+      .range(slba, bytes / r.backing.block_size())
+      .keyed(r.host.address(), bytes, r.host.key());
+}
+
+void fill(Resident& r, uint8_t with) {
+  std::fill(r.host.memory.begin(), r.host.memory.end(), with);
+}
+
+}  // namespace
+
+TEST(a_write_is_fetched_to_where_the_data_belong) {
+  Resident r;
+  fill(r, 0x5A);
+  const std::vector<uint8_t> before = r.backing.bytes;
+  CHECK_EQ(r.host.ask(write(r, 1, 100, 8192)).status, 0);
+  CHECK(r.arrived(100, 8192));
+  CHECK(r.backing.seen.empty());  // the backing was not asked
+  CHECK_EQ(r.rig.counter("target.bytes.written"), 8192u);
+  // And nothing beside it.
+  CHECK(std::equal(before.begin(), before.begin() + 100 * 512, r.backing.bytes.begin()));
+  CHECK(std::equal(before.begin() + 116 * 512, before.end(), r.backing.bytes.begin() + 116 * 512));
+}
+
+TEST(a_write_goes_through_a_buffer_where_a_block_takes_several_packets) {
+  Resident r(sole_reactor(), free_registration(), 4096);
+  fill(r, 0x5A);
+  CHECK_EQ(r.host.ask(write(r, 1, 2, 8192)).status, 0);
+  CHECK(r.arrived(2, 8192));
+  CHECK_EQ(r.backing.seen.size(), 1u);
+}
+
+TEST(a_write_to_a_protected_namespace_leaves_it_alone) {
+  Resident r;
+  r.rig.add_namespace(1, &r.backing, true);
+  fill(r, 0x5A);
+  const std::vector<uint8_t> before = r.backing.bytes;
+  CHECK_EQ(r.host.ask(write(r, 1, 0, 4096)).status, status::kNamespaceWriteProtected);
+  CHECK(r.backing.bytes == before);
+}
+
+TEST(a_write_that_met_a_shrinking_namespace_is_to_be_repeated) {
+  Resident r;
+  const uint32_t target = r.host.target_qp();
+  r.rig.fabric.hold(target, true);
+  r.host.send(write(r, 1, 100, 8192));
+  r.rig.settle();
+  CHECK(r.host.answer(1) == nullptr);
+  r.backing.shrunk++;
+  r.rig.fabric.hold(target, false);
+  r.rig.settle();
+  CHECK_EQ(r.host.answer(1)->status, status::kNamespaceNotReady);
+  CHECK_EQ(r.host.ask(write(r, 2, 100, 8192)).status, 0);
+}
+
+TEST(a_namespace_stays_until_what_is_written_to_it_has_come) {
+  for (const bool dies : {false, true}) {
+    Resident r;
+    r.rig.fabric.hold(r.host.target_qp(), true);
+    for (uint16_t cid = 1; cid < 8; cid++) r.host.send(write(r, cid, cid * 8, 4096));
+    r.rig.settle();
+    Flag removed;
+    r.rig.engine->remove_namespace(1, 1, Flag::set, &removed);
+    r.rig.settle();
+    CHECK_EQ(removed.runs, 0);
+    if (dies)
+      r.host.disconnect();
+    else
+      r.rig.fabric.hold(r.host.target_qp(), false);
+    r.rig.settle();
+    CHECK_EQ(removed.runs, 1);
+    if (!dies) CHECK_EQ(r.host.answer(1)->status, status::kInvalidNamespace);
+  }
+}
+
 TEST_MAIN

@@ -18,6 +18,7 @@ class ScriptedBacking : public block::Backing {
     return is_resident ? block::FixedBuffer{const_cast<uint8_t*>(bytes.data()), bytes.size()}
                        : block::FixedBuffer{nullptr, 0};
   }
+  uint64_t shrinks() const override { return shrunk; }
   uint64_t size() const override { return bytes.size(); }
   uint32_t block_size() const override { return block_size_; }
   bool read_only() const override { return is_read_only; }
@@ -43,7 +44,8 @@ class ScriptedBacking : public block::Backing {
   bool refuses_buffers = false;
   bool cancellable = true;  // cancel_all() ends held requests
   bool refuses_channels = false;
-  bool is_resident = false;  // `bytes` may be sent from
+  bool is_resident = false;  // `bytes` may be sent from, and written to
+  uint64_t shrunk = 0;
   int open_channels = 0, prefetches = 0, cancels = 0;
   std::map<block::Operation, int> faults;
   // What was submitted, in order.
