@@ -24,10 +24,10 @@ export interface HostPort {
   readonly port: number;
 }
 
-/** ADDRESS[:PORT], IPv6 with a port in brackets. */
 /** Where `--metrics` and `nvmeof stats` meet. */
 export const METRICS_PORT = 9420;
 
+/** ADDRESS[:PORT], IPv6 with a port in brackets. */
 function endpointParser(defaultPort: number) {
   return (text: string): HostPort =>
     orInvalid(() => {
@@ -37,6 +37,21 @@ function endpointParser(defaultPort: number) {
 }
 
 export const hostPort = endpointParser(NVME_RDMA_PORT);
+
+/** Where a target listens, and the cores of its queues there. */
+export interface ListenPort extends HostPort {
+  /** Absent: all of the target. */
+  readonly cores?: number[];
+}
+
+/** ADDRESS[:PORT][@CORES]; the last @ counts. */
+export function listenPort(text: string): ListenPort {
+  const at = text.lastIndexOf('@');
+  if (at < 0) return hostPort(text);
+  const cores = coreList(text.slice(at + 1));
+  if (cores.includes(-1)) throw new InvalidArgumentError('Write cores behind @ as 0,1 or 0-3.');
+  return { ...hostPort(text.slice(0, at)), cores };
+}
 export const metricsEndpoint = endpointParser(METRICS_PORT);
 
 export function size(text: string): bigint {

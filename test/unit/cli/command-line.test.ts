@@ -15,6 +15,7 @@ import { ProviderUnavailableError } from '../../../native/shared-runtime.ts';
 import {
   byteCount,
   coreList,
+  listenPort,
   hostPort,
   milliseconds,
   seconds,
@@ -61,6 +62,16 @@ describe('arguments', () => {
     expect(coreList('-1')).to.deep.equal([-1]);
     for (const text of ['', 'a', '3-1', '1,1', '0-9999999']) {
       expect(() => coreList(text), text).to.throw(InvalidArgumentError);
+    }
+  });
+
+  it('takes the cores of a port behind its address', () => {
+    const at = { address: '192.0.2.7', port: 4421 };
+    expect(listenPort('192.0.2.7:4421')).to.deep.equal(at);
+    expect(listenPort('192.0.2.7:4421@2,4-5')).to.deep.equal({ ...at, cores: [2, 4, 5] });
+    expect(listenPort('[fe80::1%eth0]@3')).to.deep.include({ port: 4420, cores: [3] });
+    for (const text of ['192.0.2.7@', '192.0.2.7@-1', '192.0.2.7@a', '@1', '192.0.2.7@1@2']) {
+      expect(() => listenPort(text), text).to.throw(InvalidArgumentError);
     }
   });
 
@@ -225,6 +236,11 @@ describe('target', () => {
       [['--export', 'memory:1MiB', '--nqn', 'x'], /NQN/],
       [['--export', 'memory:1MiB', '--mtu', '1500'], /mtu/],
       [['--export', 'null:1M,serial=A', '--export', 'null:1M,serial=B'], /serial numbers A and B/],
+      [
+        ['--export', 'memory:1MiB', '--cores', '0,1', '--listen', '127.0.0.1@1,2'],
+        /ports\[0\]\.cores\[1\]: core 2 is none of the target's cores 0, 1; name one of these/,
+      ],
+      [['--export', 'memory:1MiB', '--listen', '127.0.0.1@x'], /Write cores as 0,1 or 0-3/],
       [['--config', '/nonexistent.json'], /nonexistent\.json/],
       [['--config', 'x.json', '--export', 'null:1M'], /--config goes without/],
       [['--config', 'x.json', '--allow', 'nqn.x'], /--config goes without/],
