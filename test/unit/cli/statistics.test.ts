@@ -3,7 +3,8 @@ import { expect } from 'chai';
 import { metricsText } from '../../../tools/cli/statistics/metrics.ts';
 import { rates } from '../../../tools/cli/statistics/rates.ts';
 import { StatisticsServer } from '../../../tools/cli/statistics/server.ts';
-import type { QueueReport, TargetStatistics } from '../../../target/index.ts';
+import { queueTable, reactorTable } from '../../../tools/cli/statistics/tables.ts';
+import type { QueueReport, ReactorReport, TargetStatistics } from '../../../target/index.ts';
 
 const queue = (changes: Partial<QueueReport> = {}): QueueReport => ({
   ...{ id: 7, subsystemNqn: 'nqn.2024-01.com.example:disks', cntlid: 3, qid: 1, reactor: 0 },
@@ -22,7 +23,7 @@ const statistics = (changes: Partial<TargetStatistics> = {}): TargetStatistics =
   reactors: [
     {
       ...{ index: 0, core: 2, busyNs: 3e9, idleNs: 1e9, cpuNs: 35e8 },
-      ...{ ioQueues: 1, adminQueues: 1 },
+      ...{ ports: ['192.0.2.7:4420'], ioQueues: 1, adminQueues: 2, load: 0.75 },
     },
   ],
   counters: {
@@ -58,7 +59,8 @@ describe('rates of a target', () => {
     const [first] = result.queues;
     expect(first).to.include({ reads: 1000, writes: 0, errors: 0, bytesRead: 4_096_000 });
     expect(result.perSecond('soft.rx.packets')).to.equal(2000);
-    expect(result.reactors[0]).to.include({ busy: 0, sleeps: 0, ioQueues: 1 });
+    expect(result.reactors[0]).to.include({ busy: 0, sleeps: 0, ioQueues: 1, adminQueues: 2 });
+    expect(first?.core).to.equal(2);
   });
 
   it('take latencies of the interval alone', () => {
@@ -72,6 +74,45 @@ describe('rates of a target', () => {
   it('count a queue that is new from zero', () => {
     const [first] = rates(statistics({ queues: [] }), later).queues;
     expect(first?.reads).to.equal(1500);
+  });
+});
+
+describe('tables of a target', () => {
+  const placed = (index: number, core: number, ports: string[]): ReactorReport => ({
+    ...{ index, core, ports, busyNs: 0, idleNs: 0, cpuNs: 0 },
+    ...{ ioQueues: index, adminQueues: 7, load: 0.25 * index },
+  });
+  const cells = (table: string): string[][] =>
+    table.split('\n').flatMap((line) =>
+      line.startsWith('│')
+        ? [
+            line
+              .split('│')
+              .slice(1, -1)
+              .map((cell) => cell.trim()),
+          ]
+        : [],
+    );
+
+  it('show where the queues are', () => {
+    const [one, two] = ['192.0.2.7:4420', '192.0.2.8:4420'];
+    const before = statistics({ reactors: [placed(0, 2, [one]), placed(1, -1, [one, two])] });
+    const now = { ...before, atMs: before.atMs + 2000 };
+    const rows = cells(reactorTable(rates(before, now)));
+    expect(rows[0]?.slice(0, 5)).to.deep.equal([
+      ...['reactor', 'core', 'ports', 'admin queues', 'I/O queues'],
+    ]);
+    const shown = rows.filter(([first]) => /^\d$/.test(first ?? ''));
+    expect(shown.map((row) => row.slice(0, 5))).to.deep.equal([
+      ['0', '2', one, '7', '0'],
+      ['1', '-', 'all', '7', '1'],
+    ]);
+    expect(shown[1]?.[7]).to.equal('25 %');
+    const queues = cells(queueTable(rates(before, now).queues));
+    expect(queues[0]?.slice(1, 5)).to.deep.equal(['controller', 'queue', 'reactor', 'core']);
+    expect(queues.find(([host]) => host?.includes('example:host'))?.slice(1, 5)).to.deep.equal([
+      ...['3', '1', '0', '2'],
+    ]);
   });
 });
 
@@ -90,6 +131,13 @@ describe('metrics of a target', () => {
     expect(lines).to.include('nvmeof_reactor_sleeps_total{reactor="0"} 30');
     expect(lines).to.include('nvmeof_reactor_busy_seconds_total{reactor="0",core="2"} 3');
     expect(text).not.to.include('busy_ns');
+    expect(lines).to.include('nvmeof_reactor_io_queues{reactor="0",core="2"} 1');
+    expect(lines).to.include('nvmeof_reactor_admin_queues{reactor="0",core="2"} 2');
+    expect(lines).to.include('nvmeof_reactor_load{reactor="0",core="2"} 0.75');
+    expect(lines).to.include(
+      'nvmeof_reactor_port_info{reactor="0",core="2",port="192.0.2.7:4420"} 1',
+    );
+    expect(text).to.match(/nvmeof_queue_info\{.*queue="1",reactor="0",core="2"\} 1/);
   });
 
   it('have a histogram whose buckets only grow', async () => {

@@ -121,6 +121,35 @@ const FAMILIES: readonly Family[] = [
     ...{ name: 'nvmeof_reactor_io_queues', type: 'gauge', help: 'I/O queues placed on a reactor' },
     values: perReactor(({ ioQueues }) => ioQueues),
   },
+  {
+    ...{ name: 'nvmeof_reactor_admin_queues', type: 'gauge' },
+    help: 'admin queues placed on a reactor',
+    values: perReactor(({ adminQueues }) => adminQueues),
+  },
+  {
+    ...{ name: 'nvmeof_reactor_load', type: 'gauge' },
+    help: 'what placement goes by: busy share of the last second it measured, and of the queues placed since',
+    values: perReactor(({ load }) => load),
+  },
+  {
+    ...{ name: 'nvmeof_reactor_port_info', type: 'gauge' },
+    help: '1 for each port whose queues may be placed on a reactor',
+    values: ({ reactors }) =>
+      reactors.flatMap(({ index, core, ports }) =>
+        ports.map((port) => ({ labels: { reactor: index, core, port }, value: 1 })),
+      ),
+  },
+  {
+    ...{ name: 'nvmeof_queue_info', type: 'gauge' },
+    help: '1 for each I/O queue, with the core it runs on',
+    values: ({ queues, reactors }) => {
+      const cores = new Map(reactors.map(({ index, core }) => [index, core]));
+      return queues.map((queue) => ({
+        labels: { ...queueLabels(queue), core: cores.get(queue.reactor) ?? -1 },
+        value: 1,
+      }));
+    },
+  },
 ];
 
 /** Counters that say how something is, not what happened. */

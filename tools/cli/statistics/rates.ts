@@ -6,12 +6,16 @@ export type Rated = Record<(typeof RATED)[number], number>;
 
 export interface QueueRates extends Readonly<Rated> {
   readonly queue: QueueReport;
+  /** Of its reactor; -1: not pinned. */
+  readonly core: number;
   /** Of the commands of the interval, ns; undefined: there was none. */
   readonly p50: number | undefined;
   readonly p99: number | undefined;
 }
 
-export interface ReactorRates extends Pick<ReactorReport, 'index' | 'core' | 'ioQueues'> {
+type Placed = Pick<ReactorReport, 'index' | 'core' | 'ports' | 'ioQueues' | 'adminQueues' | 'load'>;
+
+export interface ReactorRates extends Placed {
   /** Shares of the time, 0 to 1. */
   readonly busy: number;
   readonly cpu: number;
@@ -48,21 +52,24 @@ export function rates(before: TargetStatistics, now: TargetStatistics): Rates {
   const earlier = new Map(before.queues.map((queue) => [queue.id, queue]));
   const perSecond = (name: string): number =>
     ((now.counters[name] ?? 0) - (before.counters[name] ?? 0)) / seconds;
+  const cores = new Map(now.reactors.map(({ index, core }) => [index, core]));
   const queues = now.queues.map((queue): QueueRates => {
     const old = earlier.get(queue.id);
     const counts = newCounts(queue, old);
     const rated = Object.fromEntries(
       RATED.map((key) => [key, (queue[key] - (old?.[key] ?? 0)) / seconds]),
     ) as Rated;
-    return { queue, ...rated, p50: quantile(counts, 0.5), p99: quantile(counts, 0.99) };
+    const core = cores.get(queue.reactor) ?? -1;
+    return { queue, core, ...rated, p50: quantile(counts, 0.5), p99: quantile(counts, 0.99) };
   });
   const reactors = now.reactors.map((reactor): ReactorRates => {
-    const { index, core, ioQueues } = reactor;
+    const { index, core, ports, ioQueues, adminQueues, load } = reactor;
     const old = before.reactors.find((other) => other.index === index);
     const share = (key: 'busyNs' | 'cpuNs'): number =>
       (reactor[key] - (old?.[key] ?? 0)) / 1e9 / seconds;
     return {
-      ...{ index, core, ioQueues, busy: share('busyNs'), cpu: share('cpuNs') },
+      ...{ index, core, ports, ioQueues, adminQueues, load },
+      ...{ busy: share('busyNs'), cpu: share('cpuNs') },
       sleeps: perSecond(`reactor.${index}.sleeps`),
       iterations: perSecond(`reactor.${index}.iterations`),
     };

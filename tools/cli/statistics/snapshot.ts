@@ -22,7 +22,7 @@ const snapshot = z.object({
   reactors: z.array(
     z.object({
       ...{ index: number, core: number, busyNs: number, idleNs: number, cpuNs: number },
-      ...{ ioQueues: number, adminQueues: number },
+      ...{ ports: z.array(text), ioQueues: number, adminQueues: number, load: number },
     }),
   ),
   counters: z.record(text, number),

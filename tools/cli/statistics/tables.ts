@@ -7,6 +7,7 @@ const whole = (value: number): string => Math.round(value).toLocaleString('en-US
 const megabytes = (value: number): string => (value / 1e6).toFixed(1);
 const percent = (value: number): string => `${(value * 100).toFixed(0)} %`;
 const latency = (ns: number | undefined): string => (ns === undefined ? '-' : microseconds(ns));
+const coreText = (core: number): string => (core < 0 ? '-' : String(core));
 /** 0 of 0 is no ratio. */
 const each = (many: number, one: number): string => (one > 0 ? (many / one).toFixed(1) : '-');
 
@@ -16,19 +17,18 @@ function sum(all: readonly QueueRates[], key: keyof Rated): number {
 
 export function queueTable(all: readonly QueueRates[]): string {
   return plainTable(
-    [
-      'host',
-      'controller',
-      'queue',
-      'reactor',
-      'read/s',
-      'write/s',
+    ['host', 'controller', 'queue', 'reactor', 'core', 'read/s', 'write/s'].concat([
       'read MB/s',
       'write MB/s',
-    ].concat(['other/s', 'error/s', 'p50', 'p99']),
+      'other/s',
+      'error/s',
+      'p50',
+      'p99',
+    ]),
     all.map((rate) => [
       rate.queue.hostNqn,
       ...[rate.queue.cntlid, rate.queue.qid, rate.queue.reactor].map(String),
+      coreText(rate.core),
       ...[whole(rate.reads), whole(rate.writes)],
       ...[megabytes(rate.bytesRead), megabytes(rate.bytesWritten)],
       ...[whole(rate.others), whole(rate.errors), latency(rate.p50), latency(rate.p99)],
@@ -36,12 +36,20 @@ export function queueTable(all: readonly QueueRates[]): string {
   );
 }
 
+/** Where the queues are, and what they make of the cores. */
 export function reactorTable({ reactors }: Rates): string {
+  const everywhere = new Set(reactors.flatMap(({ ports }) => ports)).size;
+  const portsText = (ports: readonly string[]): string =>
+    ports.length === everywhere && reactors.length > 1 ? 'all' : ports.join(' ');
   return plainTable(
-    ['reactor', 'core', 'I/O queues', 'busy', 'CPU', 'sleeps/s', 'polls/s'],
-    reactors.map(({ index, core, ioQueues, busy, cpu, sleeps, iterations }) => [
-      ...[String(index), core < 0 ? '-' : String(core), String(ioQueues)],
-      ...[percent(busy), percent(cpu), whole(sleeps), whole(iterations)],
+    ['reactor', 'core', 'ports', 'admin queues', 'I/O queues', 'busy', 'CPU', 'load'].concat([
+      ...['sleeps/s', 'polls/s'],
+    ]),
+    reactors.map((reactor) => [
+      ...[String(reactor.index), coreText(reactor.core), portsText(reactor.ports)],
+      ...[String(reactor.adminQueues), String(reactor.ioQueues)],
+      ...[percent(reactor.busy), percent(reactor.cpu), percent(reactor.load)],
+      ...[whole(reactor.sleeps), whole(reactor.iterations)],
     ]),
   );
 }
