@@ -4,7 +4,7 @@
  */
 import { InvalidArgumentError, Option } from 'commander';
 import type { Command } from 'commander';
-import { connect } from '../../initiator/index.ts';
+import { QUEUE_COUNT_MAX, connect } from '../../initiator/index.ts';
 import type { ConnectOptions, Controller, TransportOptions } from '../../initiator/index.ts';
 import { formatAddress, parseEndpoint } from '../../native/common/address.ts';
 import { messageOf } from '../../native/common/errors.ts';
@@ -192,6 +192,8 @@ export function transportOptions(target: HostPort, flags: TransportFlags): Trans
 
 /** Options of everything that connects to a subsystem. */
 export interface ConnectFlags extends TransportFlags {
+  /** Either name. */
+  readonly nrIoQueues?: number;
   readonly queues?: number;
   readonly depth?: number;
   readonly keepAlive?: number;
@@ -204,11 +206,37 @@ export function addConnectOptions(command: Command): Command {
     .option('--command-timeout <time>', 'for each command, 0: none (default 30s)', milliseconds);
 }
 
+/** Named as nvme-cli names it, and shorter. */
+export function addQueuesOption(command: Command): Command {
+  const count = wholeNumber(1, QUEUE_COUNT_MAX);
+  return command
+    .addOption(
+      new Option('-i, --nr-io-queues <n>', 'I/O queues to ask for (default: one per reactor)')
+        .argParser(count)
+        .conflicts('queues'),
+    )
+    .addOption(new Option('--queues <n>', 'the same').argParser(count));
+}
+
+/** A controller with fewer queues than wanted is slower, and works. */
+export function noteQueues(
+  note: (text: string) => void,
+  { queues, queuesAsked }: Pick<Controller, 'queues' | 'queuesAsked'>,
+): void {
+  const granted = queues.length;
+  if (granted >= queuesAsked) return;
+  note(
+    `The target grants ${granted} of ${queuesAsked} I/O queues: raise what it grants (maxQueues of its port), ` +
+      `or ask for no more (--nr-io-queues ${granted}).`,
+  );
+}
+
 export function connectOptions(target: HostPort, nqn: string, flags: ConnectFlags): ConnectOptions {
+  const queues = flags.nrIoQueues ?? flags.queues;
   return {
     ...transportOptions(target, flags),
     nqn,
-    ...(flags.queues === undefined ? {} : { queues: flags.queues }),
+    ...(queues === undefined ? {} : { queues }),
     ...(flags.depth === undefined ? {} : { depth: flags.depth }),
     ...(flags.keepAlive === undefined ? {} : { keepAliveMs: flags.keepAlive }),
     ...(flags.commandTimeout === undefined ? {} : { commandTimeoutMs: flags.commandTimeout }),

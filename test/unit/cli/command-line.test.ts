@@ -13,14 +13,18 @@ import {
 import { NvmeStatusError, NvmeofError } from '../../../native/common/errors.ts';
 import { ProviderUnavailableError } from '../../../native/shared-runtime.ts';
 import {
+  addQueuesOption,
   byteCount,
+  connectOptions,
   coreList,
-  listenPort,
   hostPort,
+  listenPort,
   milliseconds,
+  noteQueues,
   seconds,
   wholeNumber,
 } from '../../../tools/cli/arguments.ts';
+import type { ConnectFlags } from '../../../tools/cli/arguments.ts';
 import { jobOf } from '../../../tools/cli/commands/bench.ts';
 import { connectCommands, defaultNqn, targetConfig } from '../../../tools/cli/commands/target.ts';
 import { CliError, toJson } from '../../../tools/cli/context.ts';
@@ -73,6 +77,40 @@ describe('arguments', () => {
     for (const text of ['192.0.2.7@', '192.0.2.7@-1', '192.0.2.7@a', '@1', '192.0.2.7@1@2']) {
       expect(() => listenPort(text), text).to.throw(InvalidArgumentError);
     }
+  });
+
+  it('asks for I/O queues by the name of nvme-cli, or the short one', async () => {
+    const parsed = (...args: string[]): number | undefined => {
+      const command = addQueuesOption(new Command()).exitOverride();
+      command.configureOutput({ writeErr: () => undefined });
+      const flags = command.parse(args, { from: 'user' }).opts<ConnectFlags>();
+      return connectOptions({ address: '192.0.2.7', port: 4420 }, 'nqn', flags).queues;
+    };
+    expect(parsed()).to.equal(undefined);
+    expect(parsed('--nr-io-queues', '4')).to.equal(4);
+    expect(parsed('-i', '5')).to.equal(5);
+    expect(parsed('--queues', '6')).to.equal(6);
+    for (const args of [
+      ['-i', '0'],
+      ['--queues', '129'],
+      ['-i', '1', '--queues', '2'],
+    ]) {
+      expect(() => parsed(...args), args.join(' ')).to.throw();
+    }
+    const { stdout } = await run(['bench', '--help']);
+    expect(stdout).to.match(/--nr-io-queues <n> +I\/O queues to ask for/);
+  });
+
+  it('says when fewer I/O queues are granted than asked for', () => {
+    const notes: string[] = [];
+    const note = (text: string): number => notes.push(text);
+    const queue = { qid: 1, entries: 128, reactor: 0, outstanding: 0 };
+    noteQueues(note, { queues: [queue, queue], queuesAsked: 2 });
+    expect(notes).to.deep.equal([]);
+    noteQueues(note, { queues: [queue, queue], queuesAsked: 4 });
+    expect(notes).to.deep.equal([
+      'The target grants 2 of 4 I/O queues: raise what it grants (maxQueues of its port), or ask for no more (--nr-io-queues 2).',
+    ]);
   });
 
   it('bench counts in what fio counts in', () => {
