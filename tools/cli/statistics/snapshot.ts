@@ -17,6 +17,13 @@ const snapshot = z.object({
       ...{ reads: number, writes: number, others: number, errors: number },
       ...{ bytesRead: number, bytesWritten: number },
       latency: z.array(z.tuple([number, number])),
+      transport: z
+        .object({
+          ...{ packetsIn: number, packetsOut: number, acksIn: number, acksOut: number },
+          ...{ retransmitsTimeout: number, retransmitsNak: number },
+          ...{ retransmitsImplied: number, retransmitsNotReady: number },
+        })
+        .optional(),
     }),
   ),
   reactors: z.array(
