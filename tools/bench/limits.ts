@@ -1,0 +1,27 @@
+/** What this machine's kernel and memory carry without any protocol of ours: tools/limits/run-limits.sh, read into sections. */
+import { fileURLToPath } from 'node:url';
+import { run } from './programs.ts';
+
+const SCRIPT = fileURLToPath(new URL('../limits/run-limits.sh', import.meta.url));
+/** Two dozen programs of up to ten seconds, and their build. */
+const LIMITS_SECONDS = 600;
+
+export interface Limit {
+  readonly title: string;
+  /** One a run, as the program printed it. */
+  readonly lines: readonly string[];
+}
+
+/** Lines behind a '# title', up to the next; those before the first title are the checksum's. */
+export function parseLimits(text: string): Limit[] {
+  const found: { title: string; lines: string[] }[] = [{ title: 'checksum', lines: [] }];
+  for (const line of text.split('\n')) {
+    if (line.startsWith('# ')) found.push({ title: line.slice(2), lines: [] });
+    else if (line.trim() !== '') found.at(-1)?.lines.push(line.trimEnd());
+  }
+  return found.filter(({ lines }) => lines.length > 0);
+}
+
+export async function rawLimits(folder: string): Promise<Limit[]> {
+  return parseLimits(await run('bash', [SCRIPT, folder], LIMITS_SECONDS));
+}
