@@ -1,5 +1,7 @@
 /** What this machine's kernel and memory carry without any protocol of ours: tools/limits/run-limits.sh, read into sections. */
 import { fileURLToPath } from 'node:url';
+import { z } from 'zod';
+import { messageOf } from '../../native/common/errors.ts';
 import { run } from './programs.ts';
 
 const SCRIPT = fileURLToPath(new URL('../limits/run-limits.sh', import.meta.url));
@@ -22,6 +24,12 @@ export function parseLimits(text: string): Limit[] {
   return found.filter(({ lines }) => lines.length > 0);
 }
 
-export async function rawLimits(folder: string): Promise<Limit[]> {
-  return parseLimits(await run('bash', [SCRIPT, folder], LIMITS_SECONDS));
+/** Threads of a program that do not get their cores take for ever: what came in time stands in the report, and that it is not all. */
+export async function rawLimits(folder: string, seconds = LIMITS_SECONDS): Promise<Limit[]> {
+  try {
+    return parseLimits(await run('bash', [SCRIPT, folder], seconds));
+  } catch (error) {
+    const { stdout } = z.object({ stdout: z.string().default('') }).parse(error);
+    return [...parseLimits(stdout), { title: 'not finished', lines: [messageOf(error)] }];
+  }
 }

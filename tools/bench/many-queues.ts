@@ -3,7 +3,7 @@
  * costs the target's memory. Prints JSON.
  *   many-queues.ts ADDRESS NQN IDLE SECONDS CORE PID ACTIVE DEPTH
  */
-import { stdout } from 'node:process';
+import process, { stdout } from 'node:process';
 import { connect, type Controller } from '../../initiator/index.ts';
 import { processUsage } from '../target-process.ts';
 
@@ -34,6 +34,8 @@ const before = residentBytes();
 for (let left = idle; left > 0; left -= QUEUES_MAX)
   hosts.push(await host(Math.min(left, QUEUES_MAX)));
 const memoryPerQueue = idle === 0 ? undefined : (residentBytes() - before) / idle;
+const targetBefore = processUsage(Number(pid)).cpuSeconds;
+const hostBefore = process.cpuUsage();
 const result = await worker.bench({
   ...{ nsid: 1, pattern: 'randread', readPercent: 100, blockBytes: BYTES, queueDepth: depth - 1 },
   ...{ firstLba: 0n, lbaCount: worker.namespace(1).lbaCount, runtimeMs: Number(seconds) * 1000 },
@@ -45,10 +47,19 @@ const result = await worker.bench({
     seed: 1n,
   },
 });
+const targetSeconds = processUsage(Number(pid)).cpuSeconds - targetBefore;
+const hostUsage = process.cpuUsage(hostBefore);
 const at = (percentile: number): number =>
   Number(result.read.percentiles.find(([p]) => p === percentile)?.[1] ?? NaN) / 1000;
 const iops = Number(result.read.commands) / Number(seconds);
+// The load runs while it warms up, too.
+const commands = iops * (Number(seconds) + WARM_UP_MS / 1000);
+const targetCpu = (targetSeconds / commands) * 1e6;
+const hostCpu = (hostUsage.user + hostUsage.system) / commands;
 for (const controller of hosts) await controller.disconnect();
 stdout.write(
-  `${JSON.stringify({ iops, bandwidth: iops * BYTES, p50: at(50), p99: at(99), memoryPerQueue })}\n`,
+  `${JSON.stringify({
+    ...{ iops, bandwidth: iops * BYTES, p50: at(50), p99: at(99) },
+    ...{ hostCpu, targetCpu, memoryPerQueue },
+  })}\n`,
 );

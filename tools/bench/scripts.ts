@@ -10,6 +10,8 @@ const output = z.object({
   bandwidth: z.number(),
   p50: z.number().optional(),
   p99: z.number().optional(),
+  hostCpu: z.number().optional(),
+  targetCpu: z.number().optional(),
   cpuShare: z.number().optional(),
   memoryPerQueue: z.number().optional(),
 });
