@@ -36,6 +36,8 @@ for (let left = idle; left > 0; left -= QUEUES_MAX)
 const memoryPerQueue = idle === 0 ? undefined : (residentBytes() - before) / idle;
 const targetBefore = processUsage(Number(pid)).cpuSeconds;
 const hostBefore = process.cpuUsage();
+const retransmitted = (): number => worker.counters()['soft.requester.retransmits'] ?? 0;
+const retransmittedBefore = retransmitted();
 const result = await worker.bench({
   ...{ nsid: 1, pattern: 'randread', readPercent: 100, blockBytes: BYTES, queueDepth: depth - 1 },
   ...{ firstLba: 0n, lbaCount: worker.namespace(1).lbaCount, runtimeMs: Number(seconds) * 1000 },
@@ -49,6 +51,7 @@ const result = await worker.bench({
 });
 const targetSeconds = processUsage(Number(pid)).cpuSeconds - targetBefore;
 const hostUsage = process.cpuUsage(hostBefore);
+const retransmits = retransmitted() - retransmittedBefore;
 const at = (percentile: number): number =>
   Number(result.read.percentiles.find(([p]) => p === percentile)?.[1] ?? NaN) / 1000;
 const iops = Number(result.read.commands) / Number(seconds);
@@ -60,6 +63,6 @@ for (const controller of hosts) await controller.disconnect();
 stdout.write(
   `${JSON.stringify({
     ...{ iops, bandwidth: iops * BYTES, p50: at(50), p99: at(99) },
-    ...{ hostCpu, targetCpu, memoryPerQueue },
+    ...{ hostCpu, targetCpu, retransmits, memoryPerQueue },
   })}\n`,
 );

@@ -12,6 +12,7 @@ const output = z.object({
   p99: z.number().optional(),
   hostCpu: z.number().optional(),
   targetCpu: z.number().optional(),
+  retransmits: z.number().optional(),
   cpuShare: z.number().optional(),
   memoryPerQueue: z.number().optional(),
 });
