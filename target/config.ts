@@ -286,7 +286,11 @@ export function parseConfig(value: unknown, source = 'configuration'): TargetCon
   return completeIdentities(check(targetSchema, value, source));
 }
 
-export async function loadConfig(path: string): Promise<TargetConfig> {
+/** `overrides` replace keys of the file before it is checked: what one key may be can depend on another. */
+export async function loadConfig(
+  path: string,
+  overrides: Partial<TargetOptions> = {},
+): Promise<TargetConfig> {
   let text: string;
   try {
     text = await readFile(path, 'utf8');
@@ -305,7 +309,8 @@ export async function loadConfig(path: string): Promise<TargetConfig> {
       cause: error,
     });
   }
-  return parseConfig(value, path);
+  const isObject = typeof value === 'object' && value !== null && !Array.isArray(value);
+  return parseConfig(isObject ? { ...(value as object), ...overrides } : value, path);
 }
 
 /** The configuration as JSON, with every identity written out. Sizes become byte counts. */

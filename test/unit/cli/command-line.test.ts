@@ -303,6 +303,18 @@ describe('target', () => {
       const loaded = await targetConfig({ config: path, cores: [3], log: 'info' });
       expect(loaded.cores).to.deep.equal([3]);
       expect(loaded.subsystems[0]?.namespaces[0]?.memory).to.equal(1n << 20n);
+      // What ports may name is known when the flags are there, too.
+      const ports = [{ address: '127.0.0.1', cores: [3] }];
+      writeFileSync(path, JSON.stringify({ ...config, ports }));
+      const named = await targetConfig({ config: path, cores: [2, 3], log: 'info' });
+      expect(named.ports[0]?.cores).to.deep.equal([3]);
+      const without = await run(['target', '--config', path]);
+      expect(without.code).to.equal(2);
+      expect(without.stderr).to.contain(
+        `ports[0].cores[0]: core 3 is none of the target's cores 0; name one of these`,
+      );
+      writeFileSync(path, '[]');
+      expect((await run(['target', '--config', path])).code).to.equal(2);
       writeFileSync(path, JSON.stringify({ ...config, ports: [{ address: 'x' }] }));
       const { code, stderr } = await run(['target', '--config', path]);
       expect(code).to.equal(2);

@@ -109,7 +109,7 @@ export async function targetConfig(flags: TargetFlags): Promise<TargetConfig> {
       },
     );
   }
-  return parseConfig({ ...(await loadConfig(flags.config)), ...overrides(flags) }, flags.config);
+  return loadConfig(flags.config, overrides(flags));
 }
 
 /** The commands with which hosts reach it, ours and the kernel's. */
