@@ -2,7 +2,7 @@
 import { fileURLToPath } from 'node:url';
 import { z } from 'zod';
 import { messageOf } from '../../native/common/errors.ts';
-import { run } from './programs.ts';
+import { run, SLACK_SECONDS } from './programs.ts';
 
 const SCRIPT = fileURLToPath(new URL('../limits/run-limits.sh', import.meta.url));
 /** Two dozen programs of up to ten seconds, and their build. */
@@ -27,7 +27,9 @@ export function parseLimits(text: string): Limit[] {
 /** Threads of a program that do not get their cores take for ever: what came in time stands in the report, and that it is not all. */
 export async function rawLimits(folder: string, seconds = LIMITS_SECONDS): Promise<Limit[]> {
   try {
-    return parseLimits(await run('bash', [SCRIPT, folder], seconds));
+    // timeout ends the script's programs with it: they spin.
+    const bounded = ['--signal=KILL', `${seconds}`, 'bash', SCRIPT, folder];
+    return parseLimits(await run('timeout', bounded, seconds + SLACK_SECONDS));
   } catch (error) {
     const { stdout } = z.object({ stdout: z.string().default('') }).parse(error);
     return [...parseLimits(stdout), { title: 'not finished', lines: [messageOf(error)] }];
