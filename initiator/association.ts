@@ -40,6 +40,8 @@ export class Association {
   readonly target: ConnectTarget;
   readonly lease: RuntimeLease;
   readonly ioQueues: Queue[] = [];
+  /** I/O queues that were asked for; the controller may have granted fewer. */
+  ioQueuesAsked = 0;
   /** Called once, when a queue died that nobody closed. */
   onLost: ((error: DisconnectedError) => void) | undefined;
   #admin: Queue | undefined;

@@ -105,7 +105,8 @@ export async function connectIoQueues(
     );
   }
   try {
-    const count = await grantedQueues(association, options.queues ?? lease.reactors.length);
+    association.ioQueuesAsked = options.queues ?? lease.reactors.length;
+    const count = await grantedQueues(association, association.ioQueuesAsked);
     const capsule = inCapsuleBytes(broughtUp.data);
     for (let qid = 1; qid <= count; qid += 1) {
       await association.connectIo({ qid, entries, inCapsuleBytes: capsule });

@@ -154,6 +154,11 @@ export class Controller extends EventEmitter<ControllerEvents> {
     return this.#namespaces?.limits.transferBytesMax ?? 0;
   }
 
+  /** I/O queues that were asked for: `queues` has fewer when the controller grants no more. */
+  get queuesAsked(): number {
+    return this.#association.ioQueuesAsked;
+  }
+
   get queues(): readonly QueueInfo[] {
     return this.#association.ioQueues.map((queue, index) => ({
       qid: index + 1,
@@ -279,7 +284,7 @@ export class Controller extends EventEmitter<ControllerEvents> {
     });
   }
 
-  /** The I/O queue with the fewest commands; of equals the next in turn. */
+  /** The I/O queue with the fewest commands; of equals the next in turn. An idle one ends the search. */
   #pickQueue(): Queue {
     this.#checkLive();
     const { ioQueues } = this.#association;
@@ -287,6 +292,7 @@ export class Controller extends EventEmitter<ControllerEvents> {
     for (let step = 0; step < ioQueues.length; step += 1) {
       const queue = ioQueues[(this.#nextQueue + step) % ioQueues.length];
       if (queue && (!best || queue.outstanding < best.outstanding)) best = queue;
+      if (best?.outstanding === 0) break;
     }
     if (!best) throw new DisconnectedError(`${this.nqn} has no I/O queue`);
     this.#nextQueue = (this.#nextQueue + 1) % ioQueues.length;

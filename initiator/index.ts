@@ -18,6 +18,7 @@ export type { IoOptions, ReadOptions, WriteOptions, WriteZeroesOptions } from '.
 export type { NamespaceChange } from './namespace-set.ts';
 export type { NamespaceFacts, NamespaceIds, SkippedNamespace } from './namespace-scan.ts';
 export type { AsyncEvent } from './async-events.ts';
+export { QUEUE_COUNT_MAX } from './options.ts';
 export type { BlockRange } from './transfers.ts';
 export type { RegisteredBuffer } from './buffers.ts';
 export type { GetFeatureFields, LogPageFields } from './admin.ts';

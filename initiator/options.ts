@@ -42,7 +42,10 @@ export interface TransportOptions {
 export interface ConnectOptions extends TransportOptions {
   /** Subsystem NQN. */
   readonly nqn: string;
-  /** I/O queues. Default: one per reactor. The target may grant fewer. */
+  /**
+   * I/O queues, spread over the reactors. Default: one per reactor. The target may grant fewer: then `Controller.queuesAsked`
+   * is more than there are.
+   */
   readonly queues?: number;
   /** Entries of each I/O queue. Default 128. The target may grant fewer. */
   readonly depth?: number;

@@ -271,6 +271,22 @@ export interface ReactorInfo {
   readonly queues: number;
 }
 
+/** Of a queue pair, since it was made. */
+export interface QueuePairCounters {
+  readonly packetsIn: number;
+  readonly packetsOut: number;
+  readonly acksIn: number;
+  readonly acksOut: number;
+  /** How often packets left again, by cause: no answer in time, */
+  readonly retransmitsTimeout: number;
+  /** a packet was missed and the peer said so, */
+  readonly retransmitsNak: number;
+  /** an answer to a later request came, */
+  readonly retransmitsImplied: number;
+  /** the peer had no receive. */
+  readonly retransmitsNotReady: number;
+}
+
 /** Since the queue was bound. */
 export interface QueueStatistics {
   readonly queue: QueueId;
@@ -284,6 +300,8 @@ export interface QueueStatistics {
   readonly bytesWritten: number;
   /** Pairs [ns, count]: how many commands took less than this, and not less than the bound before; four bounds per power of two. */
   readonly latency: readonly (readonly [number, number])[];
+  /** Absent: the device does not count by queue pair (verbs). */
+  readonly transport?: QueuePairCounters | undefined;
 }
 
 export interface Door {

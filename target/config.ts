@@ -15,6 +15,7 @@ export const NSID_MAX = 4096;
 export const QUEUE_DEPTH_MIN = 32;
 export const QUEUE_DEPTH_MAX = 1024;
 export const MAX_QUEUES_MAX = 1024;
+const CORE_MAX = 4095;
 export const IN_CAPSULE_BYTES_MAX = 16_384;
 export const IN_CAPSULE_BYTES_DEFAULT = 4096;
 
@@ -61,6 +62,30 @@ const printable = (length: number, what: string): z.ZodString =>
 const hex = (bytes: number): z.ZodString =>
   z.string().regex(new RegExp(`^[0-9a-fA-F]{${bytes * 2}}$`), `must be ${bytes * 2} hex digits`);
 
+/** The core that a port names and the target does not run on, said with what to do about it. */
+export function coreProblem(core: number, targetCores: readonly number[]): string | undefined {
+  if (targetCores.includes(core)) return undefined;
+  const pinned = targetCores.filter((one) => one >= 0);
+  return pinned.length === 0
+    ? `core ${core} is none of the target's: its reactors are not pinned; write ${core} into the target's "cores"`
+    : `core ${core} is none of the target's cores ${pinned.join(', ')}; name one of these, or add it to the target's "cores"`;
+}
+
+/** Cores of the target that the queues of a port run on. */
+const portCores = z
+  .array(z.number().int().min(0).max(CORE_MAX))
+  .min(1, 'needs at least one core; leave it out for all of the target')
+  .superRefine((cores, context) => {
+    cores.forEach((core, index) => {
+      if (cores.indexOf(core) === index) return;
+      context.addIssue({
+        code: 'custom',
+        path: [index],
+        message: `core ${core} is named twice; name it once`,
+      });
+    });
+  });
+
 export const portSchema = z.strictObject({
   address,
   port: z.number().int().min(1).max(65535).default(NVME_RDMA_PORT),
@@ -74,6 +99,8 @@ export const portSchema = z.strictObject({
   queueDepth: z.number().int().min(QUEUE_DEPTH_MIN).max(QUEUE_DEPTH_MAX).default(128),
   /** I/O queues of one controller. */
   maxQueues: z.number().int().min(1).max(MAX_QUEUES_MAX).default(64),
+  /** Absent: all of the target. */
+  cores: portCores.optional(),
 });
 
 interface FileKeys {
@@ -199,6 +226,13 @@ export const targetSchema = z
     pcap: z.string().min(1).optional(),
   })
   .superRefine((target, context) => {
+    target.ports.forEach(({ cores = [] }, port) => {
+      cores.forEach((core, index) => {
+        const message = coreProblem(core, target.cores ?? [-1]);
+        if (message === undefined) return;
+        context.addIssue({ code: 'custom', path: ['ports', port, 'cores', index], message });
+      });
+    });
     const seen = new Set<string>();
     target.subsystems.forEach((subsystem, index) => {
       if (seen.has(subsystem.nqn)) {
@@ -252,7 +286,11 @@ export function parseConfig(value: unknown, source = 'configuration'): TargetCon
   return completeIdentities(check(targetSchema, value, source));
 }
 
-export async function loadConfig(path: string): Promise<TargetConfig> {
+/** `overrides` replace keys of the file before it is checked: what one key may be can depend on another. */
+export async function loadConfig(
+  path: string,
+  overrides: Partial<TargetOptions> = {},
+): Promise<TargetConfig> {
   let text: string;
   try {
     text = await readFile(path, 'utf8');
@@ -271,7 +309,8 @@ export async function loadConfig(path: string): Promise<TargetConfig> {
       cause: error,
     });
   }
-  return parseConfig(value, path);
+  const isObject = typeof value === 'object' && value !== null && !Array.isArray(value);
+  return parseConfig(isObject ? { ...(value as object), ...overrides } : value, path);
 }
 
 /** The configuration as JSON, with every identity written out. Sizes become byte counts. */

@@ -23,7 +23,7 @@ import type { Context } from './context.ts';
 import { queueFields } from './log.ts';
 import { execute } from './execute.ts';
 import { fail } from './outcome.ts';
-import type { Placement } from './placement.ts';
+import type { Place, Placement } from './placement.ts';
 import { TargetQueue } from './queue.ts';
 
 /** Connections at a time whose host has not sent Connect yet. */
@@ -41,11 +41,11 @@ export class Port {
   readonly #context: Context;
   readonly #placement: Placement;
   readonly #device: DeviceLease;
-  /** Those that queues may be placed on. */
-  readonly #reactors: ReadonlySet<ReactorIndex>;
+  /** Those that its queues may be placed on. */
+  readonly reactors: readonly ReactorIndex[];
   readonly #listener: ListenerId;
-  /** All queues that came in here and are not gone. */
-  readonly #queues = new Set<TargetQueue>();
+  /** All queues that came in here and are not gone, and where each runs. */
+  readonly #queues = new Map<TargetQueue, Place>();
 
   constructor(
     context: Context,
@@ -61,7 +61,7 @@ export class Port {
     this.config = config;
     this.endpoint = { address: parseAddress(config.address), port: config.port };
     this.#device = device;
-    this.#reactors = new Set(reactors);
+    this.reactors = reactors;
     const { runtime } = context;
     try {
       this.#listener = runtime.door.listen(device.id, config.port);
@@ -82,10 +82,6 @@ export class Port {
     return this.#device.info;
   }
 
-  get queues(): ReadonlySet<TargetQueue> {
-    return this.#queues;
-  }
-
   /** No new connections; those there are stay. */
   unlisten(): void {
     this.#context.runtime.handleListener(this.#listener, undefined);
@@ -94,7 +90,7 @@ export class Port {
 
   /** Ends every association and connection of this port, and gives the device back. */
   async close(reason: string): Promise<void> {
-    const queues = [...this.#queues];
+    const queues = [...this.#queues.keys()];
     const controllers = new Set(queues.flatMap(({ controller }) => controller ?? []));
     await Promise.all([...controllers].map((controller) => controller.close(reason)));
     for (const queue of queues) queue.close();
@@ -117,7 +113,7 @@ export class Port {
   }
 
   #admit(event: ConnectRequestEvent): Admission | Refusal {
-    const unconnected = [...this.#queues].filter(({ controller }) => !controller).length;
+    const unconnected = [...this.#queues.keys()].filter(({ controller }) => !controller).length;
     if (unconnected >= UNCONNECTED_MAX) {
       return { ok: false, status: CmRejectStatus.noResources, reason: 'too many wait for Connect' };
     }
@@ -136,10 +132,8 @@ export class Port {
   #accept(event: ConnectRequestEvent, { qid, depth }: Admission): void {
     const { door } = this.#context.runtime;
     const admin = qid === 0;
-    const reactor = this.#placement.place(
-      admin,
-      door.reactors().filter(({ index }) => this.#reactors.has(index)),
-    );
+    const place = this.#placement.place(admin, this.reactors);
+    const { reactor } = place;
     let id: QueueId;
     try {
       id = door.accept(event.connection, {
@@ -152,7 +146,7 @@ export class Port {
         privateData: CmReplyPrivateData.encode({ crqsize: depth }),
       });
     } catch (error) {
-      this.#placement.release(admin, reactor);
+      place.release();
       throw error;
     }
     const arrival = {
@@ -162,12 +156,12 @@ export class Port {
       peer: event.peer,
       reactor,
     };
-    this.#watch(new TargetQueue(door, id, arrival, qid, depth));
+    this.#watch(new TargetQueue(door, id, arrival, qid, depth), place);
   }
 
-  #watch(queue: TargetQueue): void {
+  #watch(queue: TargetQueue, place: Place): void {
     const { runtime, clock } = this.#context;
-    this.#queues.add(queue);
+    this.#queues.set(queue, place);
     const timer = clock.after(CONNECT_TIMEOUT_MS, () => {
       if (queue.state === 'unconnected') queue.close();
     });
@@ -207,10 +201,10 @@ export class Port {
   }
 
   #ended(queue: TargetQueue, reason: string): void {
-    const { controller, cmQid, arrival } = queue;
+    const { controller, cmQid } = queue;
     queue.ended();
+    this.#queues.get(queue)?.release();
     this.#queues.delete(queue);
-    this.#placement.release(cmQid === 0, arrival.reactor);
     if (!controller) return;
     controller.queueClosed(queue, reason);
     if (cmQid === 0) return;

@@ -5,6 +5,7 @@
 import type { Counters } from '../native/common/counters.ts';
 import type { QueueStatistics, ReactorInfo } from '../native/index.ts';
 import type { QueueSummary } from './events.ts';
+import type { PlacementView } from './placement.ts';
 
 export interface QueueReport extends QueueSummary, Omit<QueueStatistics, 'queue' | 'reactor'> {
   /** Unique in the process; a queue that reconnects has another. */
@@ -18,8 +19,12 @@ export interface ReactorReport {
   readonly busyNs: number;
   readonly idleNs: number;
   readonly cpuNs: number;
+  /** Those whose queues may be placed here, as ADDRESS:PORT. */
+  readonly ports: readonly string[];
   readonly ioQueues: number;
   readonly adminQueues: number;
+  /** What placement goes by: the busy share of the last second it measured, and of the queues placed since. */
+  readonly load: number;
 }
 
 export interface TargetStatistics {
@@ -43,11 +48,12 @@ export function reportQueues(
 
 export function reportReactor(
   { index, core, busyNs, idleNs, cpuNs }: ReactorInfo,
-  placed: { readonly ioQueues: number; readonly adminQueues: number } | undefined,
+  placed: Pick<PlacementView, 'ioQueues' | 'adminQueues' | 'load'> | undefined,
+  ports: readonly string[],
 ): ReactorReport {
+  const { ioQueues = 0, adminQueues = 0, load = 0 } = placed ?? {};
   return {
-    ...{ index, core },
+    ...{ index, core, ports, ioQueues, adminQueues, load },
     ...{ busyNs: Number(busyNs), idleNs: Number(idleNs), cpuNs: Number(cpuNs) },
-    ...{ ioQueues: placed?.ioQueues ?? 0, adminQueues: placed?.adminQueues ?? 0 },
   };
 }

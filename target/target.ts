@@ -4,7 +4,7 @@
  */
 import { EventEmitter } from 'node:events';
 import { ProviderUnavailableError, acquireRuntime } from '../native/shared-runtime.ts';
-import type { DeviceInfo } from '../native/index.ts';
+import type { DeviceInfo, ReactorIndex } from '../native/index.ts';
 import type { DeviceLease, RuntimeLease } from '../native/shared-runtime.ts';
 import {
   formatAddress,
@@ -24,6 +24,7 @@ import { captureFile } from './capture-file.ts';
 import {
   IN_CAPSULE_BYTES_DEFAULT,
   check,
+  coreProblem,
   namespaceSchema,
   parseConfig,
   portSchema,
@@ -31,6 +32,7 @@ import {
 } from './config.ts';
 import type {
   NamespaceOptions,
+  PortConfig,
   PortOptions,
   SubsystemConfig,
   SubsystemOptions,
@@ -121,14 +123,20 @@ export class Target extends EventEmitter<TargetEvents> {
     );
     this.#ownLease = services.runtime === undefined;
     this.#lease = lease;
-    this.#placement = new Placement(services.placement);
+    const clock = services.clock ?? systemClock;
+    const mine = new Set(lease.reactors);
+    this.#placement = new Placement({
+      clock,
+      measure: () => lease.runtime.door.reactors().filter(({ index }) => mine.has(index)),
+      rule: services.placement,
+    });
     const discovery = new Discovery({
       ports: { [Symbol.iterator]: () => this.#ports.values() },
       subsystems: { [Symbol.iterator]: () => this.#subsystems.values() },
     });
     this.#context = {
       runtime: lease.runtime,
-      clock: services.clock ?? systemClock,
+      clock,
       log: services.log ?? silentLog,
       subsystems: this.#subsystems,
       discovery,
@@ -161,9 +169,7 @@ export class Target extends EventEmitter<TargetEvents> {
 
   /** Queues and load of each reactor. */
   get placement(): PlacementView[] {
-    const { reactors, runtime } = this.#lease;
-    const mine = new Set(reactors);
-    return this.#placement.view(runtime.door.reactors().filter(({ index }) => mine.has(index)));
+    return this.#placement.view();
   }
 
   get devices(): DeviceInfo[] {
@@ -195,7 +201,9 @@ export class Target extends EventEmitter<TargetEvents> {
       reactors: door
         .reactors()
         .filter(({ index }) => placed.has(index))
-        .map((reactor) => reportReactor(reactor, placed.get(reactor.index))),
+        .map((reactor) =>
+          reportReactor(reactor, placed.get(reactor.index), this.#portsOn(reactor.index)),
+        ),
       counters: this.counters(),
     };
   }
@@ -212,13 +220,14 @@ export class Target extends EventEmitter<TargetEvents> {
           { object: config.address },
         );
       }
+      const reactors = this.#reactorsFor(config);
       const port = new Port(
         this.#context,
         this.#placement,
         ++this.#lastPortId,
         config,
         this.#openDevice(config.address),
-        this.#lease.reactors,
+        reactors,
       );
       this.#ports.set(port.id, port);
       this.#discoveryChanged();
@@ -245,6 +254,28 @@ export class Target extends EventEmitter<TargetEvents> {
       this.#discoveryChanged();
       await port.close('port removed');
     });
+  }
+
+  /** Reactors on the cores that the port names, of which the configuration may know less than what runs. */
+  #reactorsFor({ address, port, cores }: PortConfig): readonly ReactorIndex[] {
+    if (cores === undefined) return this.#lease.reactors;
+    const running = this.#placement.view();
+    for (const core of cores) {
+      const problem = coreProblem(
+        core,
+        running.map((one) => one.core),
+      );
+      if (problem === undefined) continue;
+      const object = formatEndpoint({ address: parseAddress(address), port });
+      throw new NvmeofError('PORT_CORES', `port ${object}: cores: ${problem}`, { object });
+    }
+    return running.flatMap(({ reactor, core }) => (cores.includes(core) ? [reactor] : []));
+  }
+
+  #portsOn(reactor: ReactorIndex): string[] {
+    return [...this.#ports.values()]
+      .filter(({ reactors }) => reactors.includes(reactor))
+      .map(({ endpoint }) => formatEndpoint(endpoint));
   }
 
   /** Ports on one address share the device. */
@@ -368,6 +399,7 @@ export class Target extends EventEmitter<TargetEvents> {
     }
     this.#ports.clear();
     this.#subsystems.clear();
+    this.#placement.stop();
     if (this.#ownLease) this.#lease.release();
     this.#context.emit('closed');
   }

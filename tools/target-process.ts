@@ -11,6 +11,28 @@ const READY = /nvme connect -t rdma/;
 /** Clock ticks of /proc/PID/stat: USER_HZ is 100 on every Linux that Node runs on. */
 const TICKS_PER_SECOND = 100;
 
+export interface ProcessUsage {
+  /** User and system, all threads. */
+  readonly cpuSeconds: number;
+  readonly residentBytes: number;
+}
+
+/** Of a process of this machine; zeros when it is gone. */
+export function processUsage(pid: number): ProcessUsage {
+  try {
+    // The name in parentheses may hold blanks; the numbers follow it.
+    const text = readFileSync(`/proc/${pid}/stat`, 'latin1');
+    const fields = text.slice(text.lastIndexOf(') ') + 2).split(' ');
+    const status = readFileSync(`/proc/${pid}/status`, 'latin1');
+    return {
+      cpuSeconds: (Number(fields[11]) + Number(fields[12])) / TICKS_PER_SECOND,
+      residentBytes: Number(/^VmRSS:\s+(\d+) kB$/m.exec(status)?.[1] ?? 0) * 1024,
+    };
+  } catch {
+    return { cpuSeconds: 0, residentBytes: 0 };
+  }
+}
+
 export class TargetProcess {
   readonly #child: ChildProcess;
   readonly #ended: Promise<number | NodeJS.Signals>;
@@ -70,16 +92,7 @@ export class TargetProcess {
 
   /** CPU seconds used so far, all threads. */
   cpuSeconds(): number {
-    try {
-      // The name in parentheses may hold blanks; the numbers follow it.
-      const fields = readFileSync(`/proc/${this.pid}/stat`, 'latin1')
-        .split(') ')
-        .at(-1)
-        ?.split(' ');
-      return (Number(fields?.[11]) + Number(fields?.[12])) / TICKS_PER_SECOND;
-    } catch {
-      return 0;
-    }
+    return processUsage(this.pid).cpuSeconds;
   }
 
   /** SIGTERM; it must end by itself, and with 0. */

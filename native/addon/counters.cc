@@ -1,6 +1,8 @@
 // One flat map of counters, gathered from the devices, the engines, the reactors and the
 // registries.
+#include <algorithm>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "addon/instance.h"
@@ -32,11 +34,36 @@ constexpr std::pair<const char*, const char*> kLive[] = {
 };
 constexpr const char* kProviders[] = {"soft.", "verbs."};
 
+// Of a target engine, what is shown of each reactor by itself.
+constexpr std::string_view kOfReactor[] = {"target.bufferWaits", "target.buffer_bytes",
+                                           "live.targetBuffers", "live.targetBufferBytes"};
+
+std::string reactor_prefix(size_t index) {
+  return "reactor." + std::to_string(index) + ".";
+}
+
+void add_of_reactor(Counters& all, size_t index, const std::vector<rdma::CounterValue>& some) {
+  const std::string prefix = reactor_prefix(index);
+  for (const rdma::CounterValue& counter : some)
+    rdma::add_counter(all, prefix + counter.name, counter);
+}
+
+void add_target(Counters& all, size_t reactor, const nvmf::TargetEngine& target) {
+  std::vector<rdma::CounterValue> values = target.counters();
+  add(all, values, "target.");
+  std::erase_if(values, [](const rdma::CounterValue& counter) {
+    return std::ranges::find(kOfReactor, counter.name) == std::end(kOfReactor);
+  });
+  add_of_reactor(all, reactor, values);
+}
+
 void add_devices(Counters& all, Instance& instance) {
   for (const auto& [id, device] : instance.devices.all()) {
     add(all, device->device->counters(), "");
-    for (const auto& on : device->on) {
-      if (auto* target = on->target_if_made()) add(all, target->counters(), "target.");
+    for (size_t reactor = 0; reactor < device->on.size(); reactor++) {
+      const auto& on = device->on[reactor];
+      add_of_reactor(all, reactor, device->device->counters_of(static_cast<unsigned>(reactor)));
+      if (auto* target = on->target_if_made()) add_target(all, reactor, *target);
       if (auto* host = on->host_if_made()) add(all, host->counters(), "host.");
       all["live.regions"] += on->live_regions();
     }
@@ -46,7 +73,7 @@ void add_devices(Counters& all, Instance& instance) {
 void add_reactors(Counters& all, const Runtime& runtime) {
   for (const auto& side : runtime.sides) {
     const reactor::Counters& counters = side->reactor->counters();
-    const std::string prefix = "reactor." + std::to_string(side->reactor->index()) + ".";
+    const std::string prefix = reactor_prefix(side->reactor->index());
     const auto read = [](const std::atomic<uint64_t>& counter) {
       return static_cast<double>(counter.load(std::memory_order_relaxed));
     };
@@ -56,6 +83,8 @@ void add_reactors(Counters& all, const Runtime& runtime) {
     all[prefix + "tasks"] = read(counters.tasks);
     all[prefix + "busyNs"] = read(counters.busy_ns);
     all[prefix + "idleNs"] = read(counters.idle_ns);
+    all[prefix + "ioUringCalls"] = read(counters.io_uring_calls);
+    all[prefix + "ioUringSubmissions"] = read(counters.io_uring_submissions);
   }
 }
 

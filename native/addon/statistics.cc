@@ -13,10 +13,29 @@ namespace {
 struct Copied {
   uint32_t queue, reactor;
   nvmf::QueueStatistics statistics;
+  bool tells;  // the device counts by queue pair
+  rdma::QueuePairCounters transport;
 };
 
+Napi::Object to_object(Napi::Env env, const rdma::QueuePairCounters& transport) {
+  const std::pair<const char*, uint64_t> numbers[] = {
+      {"packetsIn", transport.rx_packets},
+      {"packetsOut", transport.tx_packets},
+      {"acksIn", transport.acks_received},
+      {"acksOut", transport.acks_sent},
+      {"retransmitsTimeout", transport.retransmits_timeout},
+      {"retransmitsNak", transport.retransmits_nak},
+      {"retransmitsImplied", transport.retransmits_implied},
+      {"retransmitsNotReady", transport.retransmits_not_ready},
+  };
+  Napi::Object result = Napi::Object::New(env);
+  for (const auto& [name, value] : numbers)
+    result.Set(name, Napi::Number::New(env, static_cast<double>(value)));
+  return result;
+}
+
 Napi::Object to_object(Napi::Env env, const Copied& copied) {
-  const auto& [queue, reactor, statistics] = copied;
+  const auto& [queue, reactor, statistics, tells, transport] = copied;
   Napi::Object result = Napi::Object::New(env);
   const std::pair<const char*, uint64_t> numbers[] = {
       {"queue", queue},
@@ -43,6 +62,7 @@ Napi::Object to_object(Napi::Env env, const Copied& copied) {
     latency.Set(filled++, pair);
   }
   result.Set("latency", latency);
+  if (tells) result.Set("transport", to_object(env, transport));
   return result;
 }
 
@@ -66,7 +86,10 @@ Napi::Value queue_statistics(const Arguments& arguments) {
       for (const auto& [id, on] : asked[reactor]) {
         nvmf::TargetEngine* engine = on->target_on_thread();
         const nvmf::QueueStatistics* statistics = engine ? engine->statistics(id) : nullptr;
-        if (statistics) copied.push_back({id, reactor, *statistics});
+        if (!statistics) continue;
+        const rdma::QueuePairCounters* transport = engine->transport(id);
+        copied.push_back({id, reactor, *statistics, transport != nullptr,
+                          transport ? *transport : rdma::QueuePairCounters{}});
       }
     });
     for (const Copied& one : copied) result.Set(filled++, to_object(env, one));

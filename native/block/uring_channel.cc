@@ -234,6 +234,14 @@ int UringChannel::reap() {
   return static_cast<int>(count);
 }
 
+void UringChannel::count_call(int submitted) {
+  if (reactor_ == nullptr) return;
+  reactor::Counters& counters = reactor_->own_counters();
+  reactor::add_relaxed(counters.io_uring_calls, 1);
+  if (submitted > 0)
+    reactor::add_relaxed(counters.io_uring_submissions, static_cast<uint64_t>(submitted));
+}
+
 int UringChannel::poll(reactor::TimeNs) {
   if (in_flight_ + waiting_count_ + cancels_ == 0) return 0;
   if (event_wanted_) ask_for_event(false);
@@ -246,6 +254,7 @@ int UringChannel::poll(reactor::TimeNs) {
         unsubmitted_ -= std::min(unsubmitted_, static_cast<uint32_t>(submitted));
         work += submitted;
       }
+      count_call(submitted);
     }
     const int reaped = reap();
     work += reaped;

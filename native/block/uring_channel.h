@@ -35,9 +35,10 @@ class UringChannel final : public Channel {
   int fixed_buffer_of(const iovec& piece) const;
   void finish(Request* request, int error);
   int reap();
+  void count_call(int submitted);
   void ask_for_event(bool wanted);
 
-  reactor::Reactor* reactor_;
+  reactor::Reactor* reactor_;  // null in tests, where the caller polls
   FileHandle* file_;
   io_uring ring_{};
   int event_fd_ = -1;

@@ -132,10 +132,16 @@ const QueueStatistics* TargetEngineImpl::statistics(uint32_t id) const {
   return queue && queue->bound && queue->qid != 0 ? &queue->statistics : nullptr;
 }
 
+const rdma::QueuePairCounters* TargetEngineImpl::transport(uint32_t id) const {
+  const TargetQueue* queue = queue_by_id(id);
+  return queue && queue->qp ? queue->qp->counters() : nullptr;
+}
+
 void TargetEngineImpl::refresh_live_counters() {
   TargetCounters::set(counters_.live_queues, by_id_.size());
   TargetCounters::set(counters_.live_commands, live_commands_);
   TargetCounters::set(counters_.live_buffers, data_->pool.live() + control_->pool.live());
+  TargetCounters::set(counters_.live_buffer_bytes, data_->pool.used() + control_->pool.used());
   TargetCounters::set(counters_.live_receives,
                       limits_.shared_receives - posted_receives_ - idle_receives_);
 }
@@ -163,11 +169,13 @@ std::vector<rdma::CounterValue> TargetEngineImpl::counters() const {
   values.push_back({"target.bytes.written", get(counters_.bytes_written)});
   values.push_back({"target.errors", get(counters_.errors)});
   values.push_back({"target.bufferWaits", get(counters_.buffer_waits)});
+  values.push_back({"target.buffer_bytes", get(counters_.buffer_bytes)});
   values.push_back({"target.queueFailures", get(counters_.queue_failures)});
   values.push_back({"target.unregisteredChannels", get(counters_.unregistered_channels)});
   values.push_back({"live.targetQueues", get(counters_.live_queues)});
   values.push_back({"live.targetCommands", get(counters_.live_commands)});
   values.push_back({"live.targetBuffers", get(counters_.live_buffers)});
+  values.push_back({"live.targetBufferBytes", get(counters_.live_buffer_bytes)});
   values.push_back({"live.targetReceives", get(counters_.live_receives)});
   values.push_back({"live.targetNamespaces", get(counters_.live_namespaces)});
   return values;

@@ -74,6 +74,7 @@ Result<void> TargetEngineImpl::set_up() {
   control_.reset(new WaitingPool{
       BufferPool(memory_->control_base(), memory_->control_length(), memory_->control_length()),
       {}});
+  TargetCounters::set(counters_.buffer_bytes, memory_->data_length() + memory_->control_length());
   free_responses_.reserve(kSendBudget);
   for (uint32_t i = kSendBudget; i-- > 0;) free_responses_.push_back(i);
   to_repost_.reserve(limits_.shared_receives);

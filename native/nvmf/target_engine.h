@@ -77,6 +77,8 @@ class TargetEngine : public reactor::Poller, public rdma::ConnectionHandler {
   virtual uint32_t live_queues() const = 0;
   // Of an I/O queue; nullptr: it is none, or gone.
   virtual const QueueStatistics* statistics(uint32_t queue) const = 0;
+  // Of its queue pair; nullptr also where the device does not tell.
+  virtual const rdma::QueuePairCounters* transport(uint32_t queue) const = 0;
   virtual std::vector<rdma::CounterValue> counters() const = 0;  // any thread
 };
 

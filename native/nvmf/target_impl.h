@@ -38,8 +38,8 @@ inline constexpr uint64_t kDrainPatience = 500 * kMillisecond;     // then chann
 
 struct TargetCounters {  // one writer, any reader
   std::atomic<uint64_t> commands[kIoRows], control_commands, bytes_read, bytes_written, errors,
-      buffer_waits, queue_failures, live_queues, live_commands, live_buffers, live_receives,
-      live_namespaces, unregistered_channels;
+      buffer_waits, queue_failures, live_queues, live_commands, live_buffers, live_buffer_bytes,
+      buffer_bytes, live_receives, live_namespaces, unregistered_channels;
   static void add(std::atomic<uint64_t>& counter, uint64_t by) {
     counter.store(counter.load(std::memory_order_relaxed) + by, std::memory_order_relaxed);
   }
@@ -82,6 +82,7 @@ class TargetEngineImpl final : public TargetEngine {
   const Error* change_error() const override { return tables_.error(); }
   uint32_t live_queues() const override;
   const QueueStatistics* statistics(uint32_t queue) const override;
+  const rdma::QueuePairCounters* transport(uint32_t queue) const override;
   std::vector<rdma::CounterValue> counters() const override;
 
  private:

@@ -191,6 +191,16 @@ class SharedReceiveQueue {
   virtual Result<void> post_receive(std::span<const ReceiveWorkRequest> requests) = 0;
 };
 
+// What one queue pair sent and received, and why it sent again.
+struct QueuePairCounters {
+  uint64_t rx_packets = 0, tx_packets = 0;
+  uint64_t acks_sent = 0, acks_received = 0;
+  // Each time it went back to an earlier packet: nobody answered; the peer missed one, and said so,
+  // or answered a later one; the peer had no receive.
+  uint64_t retransmits_timeout = 0, retransmits_nak = 0, retransmits_implied = 0,
+           retransmits_not_ready = 0;
+};
+
 class QueuePair {
  public:
   virtual ~QueuePair() =
@@ -209,6 +219,8 @@ class QueuePair {
   // Payload of one packet at most, bytes: data of that length and alignment is read from memory at
   // once. 0: nothing is known of it.
   virtual uint32_t packet_bytes() const { return 0; }
+  // nullptr: the device does not tell. On the reactor's thread.
+  virtual const QueuePairCounters* counters() const { return nullptr; }
 };
 
 struct QueuePairOptions {
@@ -385,6 +397,12 @@ class Device {
   virtual void abandon(ConnectionId id) = 0;
 
   virtual std::vector<CounterValue> counters() const = 0;  // any thread
+  // Of them, what one reactor counted: those that say where its time goes. Empty: the device does
+  // not tell reactors apart.
+  virtual std::vector<CounterValue> counters_of(unsigned reactor) const {
+    (void)reactor;
+    return {};
+  }
 };
 
 // Opens the address with the provider asked for. `reactors` outlive the device; [0] runs connection

@@ -29,10 +29,6 @@ thread_local Reactor* current_reactor = nullptr;
 // Tasks run between two visits of the pollers: enough for bursts, too few to starve packets.
 constexpr int kTasksPerIteration = 256;
 
-void add_relaxed(std::atomic<uint64_t>& counter, uint64_t amount) {
-  counter.store(counter.load(std::memory_order_relaxed) + amount, std::memory_order_relaxed);
-}
-
 void cpu_pause() {
 #if defined(__x86_64__) || defined(__i386__)
   __builtin_ia32_pause();
@@ -240,6 +236,9 @@ int Reactor::core() const {
   return impl_->options.core;
 }
 const Counters& Reactor::counters() const {
+  return impl_->counters;
+}
+Counters& Reactor::own_counters() {
   return impl_->counters;
 }
 bool Reactor::on_thread() const {

@@ -56,7 +56,14 @@ struct Options {
 
 struct Counters {  // written by the reactor's thread, read by anyone (relaxed)
   std::atomic<uint64_t> iterations, idle_iterations, sleeps, tasks, busy_ns, idle_ns;
+  // Of its pollers that do I/O through io_uring: system calls, and what these submitted.
+  std::atomic<uint64_t> io_uring_calls, io_uring_submissions;
 };
+
+// For a counter that one thread writes: no locked instruction.
+inline void add_relaxed(std::atomic<uint64_t>& counter, uint64_t amount) {
+  counter.store(counter.load(std::memory_order_relaxed) + amount, std::memory_order_relaxed);
+}
 
 class Reactor {
  public:
@@ -75,6 +82,7 @@ class Reactor {
   void run_and_wait(Task task);
 
   // The rest on the reactor's thread only.
+  Counters& own_counters();  // for pollers that count here
   void add(Poller* poller, Stage stage);
   void remove(Poller* poller);
   // A readable fd ends sleep. Edge-triggered is not used: the poller drains it in poll().

@@ -348,6 +348,7 @@ TEST(a_lost_answer_is_asked_for_again) {
   CHECK_EQ(word_of(p, 0), 5u);
   CHECK_EQ(p.node.poll().size(), 2u);
   CHECK_EQ(p.node.transport.counters().implied_naks, 1u);
+  CHECK_EQ(p.node.transport.counters().retransmits_implied, 1u);
   // And without any answer after the timeout.
   CHECK(post_atomic(p, Opcode::AtomicCompareSwap, 1, 2, 0));
   CHECK_EQ(p.answers().size(), 1u);

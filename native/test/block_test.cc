@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <future>
@@ -390,6 +391,50 @@ TEST(file_through_threads) {
     CHECK_EQ(channel.value()->in_flight(), 0u);
   }
   close(file.fd);
+}
+
+TEST(a_reactor_counts_calls_of_io_uring_and_what_they_submit) {
+  if (!UringChannel::allowed()) return;
+  const Folder folder;
+  auto backing = open_backing(file_options(folder.file("data", 1 << 20)));
+  REQUIRE(backing);
+  auto started = reactor::Reactor::start(0, {});
+  REQUIRE(started);
+  reactor::Reactor& reactor = *started.value();
+  constexpr size_t kReads = 8;
+  std::vector<uint8_t> memory(kReads * 4096);
+  iovec pieces[kReads];
+  Request reads[kReads]{};
+  std::atomic<size_t> done{0};
+  std::unique_ptr<Channel> channel;
+  test::run_on(reactor, [&] {
+    channel = std::move(backing.value()->open_channel(&reactor, nullptr, 0).value());
+    reactor.add(channel.get(), reactor::Stage::Block);
+    for (size_t i = 0; i < kReads; i++) {
+      pieces[i] = {memory.data() + i * 4096, 4096};
+      reads[i].operation = Operation::Read;
+      reads[i].offset = i * 4096;
+      reads[i].length = 4096;
+      reads[i].iov = &pieces[i];
+      reads[i].iov_count = 1;
+      reads[i].context = &done;
+      reads[i].done = [](Request* request, int error) {
+        if (error == 0) static_cast<std::atomic<size_t>*>(request->context)->fetch_add(1);
+      };
+      channel->submit(&reads[i]);
+    }
+    // They leave together, with the next visit of the poller.
+    CHECK_EQ(reactor.counters().io_uring_calls.load(), 0u);
+  });
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  while (done < kReads && std::chrono::steady_clock::now() < deadline) test::run_on(reactor, [] {});
+  CHECK_EQ(done.load(), kReads);
+  CHECK_EQ(reactor.counters().io_uring_submissions.load(), kReads);
+  CHECK_EQ(reactor.counters().io_uring_calls.load(), 1u);
+  test::run_on(reactor, [&] {
+    reactor.remove(channel.get());
+    channel.reset();
+  });
 }
 
 TEST(file_systems_without_fallocate_modes_get_zeros_written) {

@@ -253,6 +253,16 @@ TEST(two_reactors_own_their_queue_pairs) {
     for (const size_t length : {64u, 20'000u}) check_transfer(pair, length, seed++);
   }
   CHECK_EQ(target.counter("soft.rx.wrong_reactor") + host.counter("soft.rx.wrong_reactor"), 0u);
+  // Published every few milliseconds.
+  for (const char* name : {"soft.rx.packets", "soft.tx.packets", "soft.responder.acks"}) {
+    CHECK(eventually([&] {
+      const uint64_t first = target.counter_of(0, name), second = target.counter_of(1, name);
+      return first > 0 && second > 0 && first + second == target.counter(name);
+    }));
+  }
+  CHECK_EQ(target.counter_of(0, "soft.queue_pairs"), 2u);
+  CHECK_EQ(target.counter_of(1, "soft.queue_pairs"), 2u);
+  CHECK(target.device->counters_of(2).empty());
   // Ends are heard on the queue pair's reactor, whichever reactor asked.
   host.on(0, [&] { host.device->disconnect(pairs[1].active->id); });
   CHECK(eventually([&] { return host.has(ConnectionEvent::Disconnected, pairs[1].active->id); }));

@@ -643,6 +643,7 @@ TEST(sequence_nak_resends_from_there_once) {
   CHECK_EQ(again[0].psn, 102u);
   CHECK(std::memcmp(again[0].payload, &p.node.memory[64], 4) == 0);
   CHECK_EQ(p.node.transport.counters().retransmits, 1u);
+  CHECK_EQ(p.node.transport.counters().retransmits_nak, 1u);
 }
 
 TEST(long_write_leaves_as_writes_of_one_packet) {

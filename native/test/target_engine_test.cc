@@ -335,6 +335,10 @@ TEST(commands_wait_in_order_when_the_pool_is_empty) {
   b.host.send(read_of(b.host, 9, 1));
   b.rig.settle();
   CHECK_EQ(b.backing.held(), 8u);
+  CHECK_EQ(b.rig.counter("live.targetBuffers"), 8u);
+  CHECK_EQ(b.rig.counter("live.targetBufferBytes"), 2u << 20);
+  CHECK_EQ(b.rig.counter("target.buffer_bytes"), (2u << 20) + (1u << 20));  // and of control
+  CHECK_EQ(b.rig.counter("target.bufferWaits"), 2u);
   b.backing.release_one();
   b.rig.settle();
   CHECK_EQ(b.backing.held(), 8u);
@@ -343,6 +347,9 @@ TEST(commands_wait_in_order_when_the_pool_is_empty) {
   b.backing.release_all();
   b.rig.settle();
   CHECK_EQ(b.host.answers.size(), 10u);
+  CHECK_EQ(b.rig.counter("live.targetBufferBytes"), 0u);
+  // The provider of this test does not count by queue pair.
+  CHECK(b.rig.engine->transport(7) == nullptr);
 }
 
 TEST(connect_does_not_wait_behind_data) {

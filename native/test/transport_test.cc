@@ -331,6 +331,35 @@ TEST(rnr_waits_for_a_receive_and_costs_little) {
   CHECK(p.network.now - before < 200'000);
   CHECK(p.same(0, 0, 100));
   CHECK_EQ(p.a.transport.counters().timeouts, 0u);
+  const uint64_t again = p.qa->counters()->retransmits_not_ready;
+  CHECK(again > 3);
+  CHECK_EQ(p.a.transport.counters().retransmits_not_ready, again);
+  CHECK_EQ(p.a.transport.counters().retransmits, again);
+}
+
+TEST(a_queue_pair_counts_what_its_peer_and_it_sent) {
+  Pair p;
+  const auto other_a = p.a.make_qp(), other_b = p.b.make_qp();
+  REQUIRE(connect(p.a, *other_a, p.b, *other_b));
+  const Sge sge = p.a.sge(0, 70'000);
+  CHECK(p.post(p.request(Opcode::RdmaWrite, &sge, 1, 200'000)));
+  p.settle();
+  CHECK_EQ(p.a.poll().size(), 1u);
+  CHECK(p.post(p.request(Opcode::RdmaRead, &sge, 1, 200'000)));
+  p.settle();
+  CHECK_EQ(p.a.poll().size(), 1u);
+  const QueuePairCounters& a = *p.qa->counters();
+  const QueuePairCounters& b = *p.qb->counters();
+  CHECK(a.tx_packets > 17 && b.tx_packets > 17);
+  CHECK_EQ(a.tx_packets, b.rx_packets);
+  CHECK_EQ(b.tx_packets, a.rx_packets);
+  CHECK_EQ(a.tx_packets, p.a.transport.counters().tx_packets);
+  CHECK(b.acks_sent > 0);
+  CHECK_EQ(b.acks_sent, a.acks_received);
+  CHECK_EQ(a.acks_sent, 0u);
+  CHECK_EQ(p.a.transport.counters().retransmits, 0u);
+  CHECK_EQ(other_a->counters()->tx_packets, 0u);
+  CHECK_EQ(other_b->counters()->rx_packets, 0u);
 }
 
 TEST(rnr_retries_are_counted_unless_seven) {
@@ -373,6 +402,9 @@ TEST(dead_peer_ends_in_retry_exceeded) {
   REQUIRE(done.size() == 2);
   CHECK(done[0].status == Status::RetryExceeded && done[1].status == Status::FlushError);
   CHECK_EQ(p.a.transport.counters().timeouts, 8u);
+  // The eighth was one too many.
+  CHECK_EQ(p.a.transport.counters().retransmits_timeout, 7u);
+  CHECK_EQ(p.qa->counters()->retransmits_timeout, 7u);
   // Once the timeout, once twice, then four times.
   const TimeNs waited = p.network.now - before;
   CHECK(waited >= 27 * kAckTimeout && waited < 28 * kAckTimeout);

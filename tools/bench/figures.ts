@@ -10,9 +10,15 @@ export interface Figures {
   /** CPU time of one command in µs, user and system. */
   readonly hostCpu?: number;
   readonly targetCpu?: number;
+  /** Commands to a second of the target's CPU time. */
+  readonly iopsPerCpu?: number;
+  /** CPU time of the target in this time, as a share of one core. */
+  readonly cpuShare?: number;
+  /** Bytes by which the target's memory grows with a queue that is connected and idle. */
+  readonly memoryPerQueue?: number;
   /** Packets that had to be sent again: loss. */
   readonly retransmits?: number;
-  /** Packets that arrived at another reactor than their queue pair's. */
+  /** Packets that arrived at another reactor than their queue pair's, on both sides. */
   readonly wrongReactor?: number;
 }
 
@@ -24,6 +30,12 @@ export interface Subject {
   measure(seconds: number): Promise<Figures>;
 }
 
+/** What must not be exceeded, where there is nothing to measure beside. */
+export function budget(name: string, figures: Partial<Figures>): Subject {
+  const all = { iops: NaN, bandwidth: NaN, ...figures };
+  return { name, measure: () => Promise.resolve(all) };
+}
+
 export function median(values: readonly number[]): number {
   const sorted = [...values].sort((a, b) => a - b);
   return sorted[sorted.length >> 1] ?? NaN;
@@ -32,6 +44,7 @@ export function median(values: readonly number[]): number {
 const METRICS = [
   ...(['iops', 'bandwidth', 'p50', 'p99'] as const),
   ...(['hostCpu', 'targetCpu', 'retransmits', 'wrongReactor'] as const),
+  ...(['iopsPerCpu', 'cpuShare', 'memoryPerQueue'] as const),
 ] satisfies readonly Metric[];
 
 /** The median of each figure by itself. */

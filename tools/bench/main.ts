@@ -5,12 +5,13 @@ import { join } from 'node:path';
 import { Command } from 'commander';
 import { runProgram } from '../run-program.ts';
 import { coreList, seconds, wholeNumber } from '../cli/arguments.ts';
+import { rawLimits } from './limits.ts';
 import { describeMachine } from './machine.ts';
 import { measure } from './measure.ts';
 import { Targets } from './ours.ts';
 import { FloorProgram } from './programs.ts';
 import { markdown, writeReport } from './report.ts';
-import { Parts, type Matrix } from './parts.ts';
+import { makeFile, Parts, type Matrix } from './parts.ts';
 import { rows } from './rows.ts';
 import { sweeps } from './sweeps.ts';
 
@@ -21,6 +22,7 @@ interface Flags {
   readonly only?: string;
   readonly cores: number[];
   readonly out: string;
+  readonly limits?: boolean;
   readonly strict?: boolean;
 }
 
@@ -49,14 +51,21 @@ async function bench(flags: Flags): Promise<void> {
   const folder = mkdtempSync(join(tmpdir(), 'nvmeof-bench-'));
   const targets = new Targets();
   try {
-    const parts = new Parts(targets, new FloorProgram(folder), [target, host]);
+    const file = makeFile(join(folder, 'namespace.img'));
+    const parts = new Parts(targets, new FloorProgram(folder), [target, host], file);
     const all = { rows: rows(parts), sweeps: sweeps(parts) };
     const results = await measure(chosen(all, flags), {
       rounds: flags.rounds,
       seconds: flags.seconds / 1000,
       progress: process.stderr.isTTY,
     });
-    const report = { machine: describeMachine(new Date()), results };
+    const whole = flags.quick !== true && flags.only === undefined;
+    const limits = (flags.limits ?? whole) ? await rawLimits(folder) : undefined;
+    const report = {
+      machine: describeMachine(new Date()),
+      ...(limits === undefined ? {} : { limits }),
+      results,
+    };
     writeReport(flags.out, report);
     process.stdout.write(
       `${markdown(report)}\nWritten to ${flags.out}/: report.json, report.md, index.html\n`,
@@ -78,6 +87,11 @@ const program = new Command('npm run bench --')
   .option('--only <pattern>', 'rows and curves whose id matches (regular expression)')
   .option('--cores <list>', 'core of the target and core of the host', coreList, [0, 1])
   .option('--out <folder>', 'where the report goes', 'bench-report')
+  .option(
+    '--limits',
+    'measure what the machine carries without us, too (two minutes; default: without --quick and --only)',
+  )
+  .option('--no-limits', 'leave that out')
   .option('--strict', 'exit code 1 when a goal is not reached')
   .action(bench);
 

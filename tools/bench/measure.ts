@@ -53,7 +53,8 @@ export async function measure(matrix: Matrix, options: MeasureOptions): Promise<
     { format: '{bar} {value}/{total}  {what}', hideCursor: true, stream: process.stderr },
     Presets.shades_classic,
   );
-  if (options.progress) bar.start(rounds * matrix.rows.length * 2 + points.length, 0, { what: '' });
+  const measured = matrix.rows.reduce((sum, { once }) => sum + (once === true ? 2 : 2 * rounds), 0);
+  if (options.progress) bar.start(measured + points.length, 0, { what: '' });
   const one = async (what: string, subject: Subject): Promise<Figures> => {
     if (options.progress) bar.update({ what: `${what}: ${subject.name}` });
     const figures = await subject.measure(seconds);
@@ -65,15 +66,16 @@ export async function measure(matrix: Matrix, options: MeasureOptions): Promise<
     const references = matrix.rows.map((): Figures[] => []);
     for (let round = 0; round < rounds; round++) {
       for (const [index, row] of matrix.rows.entries()) {
+        if (round > 0 && row.once === true) continue;
         subjects[index]?.push(await one(row.title, row.subject));
         references[index]?.push(await one(row.title, row.reference));
       }
     }
     const sweeps: SweepResult[] = [];
     for (const { id, title, axis, points: wanted } of matrix.sweeps) {
-      const measured: (Figures & { x: number })[] = [];
-      for (const { x, subject } of wanted) measured.push({ x, ...(await one(title, subject)) });
-      sweeps.push({ id, title, axis, points: measured });
+      const curve: (Figures & { x: number })[] = [];
+      for (const { x, subject } of wanted) curve.push({ x, ...(await one(title, subject)) });
+      sweeps.push({ id, title, axis, points: curve });
     }
     const rows = matrix.rows.map((row, index) =>
       rowResult(row, subjects[index] ?? [], references[index] ?? []),

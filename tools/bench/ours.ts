@@ -2,6 +2,8 @@
 import { fileURLToPath } from 'node:url';
 import { z } from 'zod';
 import { systemSource } from '../../initiator/source-device.ts';
+import { METRICS_PORT } from '../cli/arguments.ts';
+import { fetchStatistics } from '../cli/statistics/snapshot.ts';
 import { TargetProcess } from '../target-process.ts';
 import { fioFigures } from './fio.ts';
 import type { Figures, Subject } from './figures.ts';
@@ -11,6 +13,7 @@ const CLI = fileURLToPath(new URL('../cli/bin.js', import.meta.url));
 const NQN = 'nqn.2026-11.io.nvmeof:bench';
 export const NAMESPACE_BYTES = 256 << 20;
 const WARM_UP_SECONDS = 0.5;
+const WRONG_REACTOR = 'soft.rx.wrong_reactor';
 
 const extras = z.object({
   nvmeof: z.object({ counters: z.record(z.string(), z.number()) }),
@@ -58,24 +61,42 @@ export class Targets {
   }
 }
 
+/** What a target counted so far, and used. */
+interface TargetCounts {
+  readonly cpuSeconds: number;
+  readonly wrongReactor: number;
+}
+
 export class RunningTarget {
   readonly process: TargetProcess;
   readonly address: string;
   readonly nqn = NQN;
+  readonly reactors: number;
 
-  private constructor(process: TargetProcess, address: string) {
+  private constructor(process: TargetProcess, address: string, reactors: number) {
     this.process = process;
     this.address = address;
+    this.reactors = reactors;
   }
 
   static async start({ exports, cores, options = [] }: TargetShape): Promise<RunningTarget> {
     const address = systemSource.randomLoopback();
     const process = await TargetProcess.start([
       ...['--nqn', NQN, '--listen', address, '--cores', cores.join(',')],
+      // Beside it on an address that is its own.
+      ...['--metrics', address],
       ...exports.flatMap((what) => ['--export', what]),
       ...options,
     ]);
-    return new RunningTarget(process, address);
+    return new RunningTarget(process, address, cores.length);
+  }
+
+  async counts(): Promise<TargetCounts> {
+    const { counters } = await fetchStatistics({ address: this.address, port: METRICS_PORT });
+    return {
+      cpuSeconds: this.process.cpuSeconds(),
+      wrongReactor: counters[WRONG_REACTOR] ?? 0,
+    };
   }
 }
 
@@ -95,7 +116,7 @@ export async function runLoad(
   load: Load,
   seconds: number,
 ): Promise<Figures> {
-  const cpuBefore = target.process.cpuSeconds();
+  const before = await target.counts();
   const began = performance.now();
   const text = await run(
     process.execPath,
@@ -103,8 +124,9 @@ export async function runLoad(
     seconds + SLACK_SECONDS,
   );
   // The target works from connect to disconnect, but only the load is worth mentioning.
-  const busy = target.process.cpuSeconds() - cpuBefore;
+  const after = await target.counts();
   const elapsed = (performance.now() - began) / 1000;
+  const busy = Math.min(after.cpuSeconds - before.cpuSeconds, elapsed * target.reactors);
   const { commands, ...figures } = fioFigures(text);
   const { nvmeof, jobs } = extras.parse(JSON.parse(text));
   const [job] = jobs;
@@ -113,9 +135,10 @@ export async function runLoad(
   return {
     ...figures,
     hostCpu: (hostSeconds / (commands * loaded)) * 1e6,
-    targetCpu: (Math.min(busy, elapsed) / (commands * loaded)) * 1e6,
+    targetCpu: (busy / (commands * loaded)) * 1e6,
+    iopsPerCpu: (commands * loaded) / busy,
     retransmits: nvmeof.counters['soft.requester.retransmits'] ?? 0,
-    wrongReactor: nvmeof.counters['soft.rx.wrong_reactor'] ?? 0,
+    wrongReactor: (nvmeof.counters[WRONG_REACTOR] ?? 0) + after.wrongReactor - before.wrongReactor,
   };
 }
 

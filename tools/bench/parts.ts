@@ -1,7 +1,6 @@
 /** What the rows and curves are made of: subjects of ours and of the floor, on the cores of this run. */
 import { closeSync, openSync, writeSync } from 'node:fs';
 import { randomBytes } from 'node:crypto';
-import { join } from 'node:path';
 import type { Metric, Subject } from './figures.ts';
 import { floor, type FloorShape } from './floor.ts';
 import { NAMESPACE_BYTES, ours, type Load, type TargetShape, type Targets } from './ours.ts';
@@ -20,6 +19,8 @@ export interface Row {
   readonly subject: Subject;
   readonly reference: Subject;
   readonly goal: Goal;
+  /** Takes long and needs no repetition: in the first round only. */
+  readonly once?: boolean;
 }
 
 /** Points of one curve in a plot. */
@@ -36,7 +37,7 @@ export interface Matrix {
 }
 
 /** A file with something in every block, so that reads of it are no reads of holes. */
-function makeFile(path: string): string {
+export function makeFile(path: string): string {
   const handle = openSync(path, 'w');
   for (let written = 0; written < NAMESPACE_BYTES;) {
     written += writeSync(handle, randomBytes(4 << 20));
@@ -51,6 +52,7 @@ export class Parts {
   /** Core of the target's reactor, core of the host's. */
   readonly targetCore: number;
   readonly hostCore: number;
+  /** Of NAMESPACE_BYTES. */
   readonly file: string;
   readonly memory: TargetShape;
   readonly cachedFile: TargetShape;
@@ -59,12 +61,13 @@ export class Parts {
     targets: Targets,
     floorProgram: FloorProgram,
     [targetCore, hostCore]: [number, number],
+    file: string,
   ) {
     this.targets = targets;
     this.floorProgram = floorProgram;
     this.targetCore = targetCore;
     this.hostCore = hostCore;
-    this.file = makeFile(join(floorProgram.folder, 'namespace.img'));
+    this.file = file;
     this.memory = this.exporting(`memory:${NAMESPACE_BYTES},bs=4096`);
     this.cachedFile = this.exporting(`${this.file},bs=4096`);
   }

@@ -3,11 +3,14 @@ import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { charts } from './charts.ts';
 import { medians, type Figures, type Metric } from './figures.ts';
+import type { Limit } from './limits.ts';
 import type { MachineDescription } from './machine.ts';
 import type { Results, RowResult } from './measure.ts';
 
 export interface Report {
   readonly machine: MachineDescription;
+  /** Absent: not asked for. */
+  readonly limits?: readonly Limit[];
   readonly results: Results;
 }
 
@@ -21,6 +24,9 @@ const METRICS: Readonly<Record<Metric, (figures: Figures) => string>> = {
   p99: ({ p99 }) => `${number(p99, 1)} µs`,
   hostCpu: ({ hostCpu }) => `${number(hostCpu, 2)} µs`,
   targetCpu: ({ targetCpu }) => `${number(targetCpu, 2)} µs`,
+  iopsPerCpu: ({ iopsPerCpu }) => `${number((iopsPerCpu ?? NaN) / 1000, 0)} k I/Os a CPU second`,
+  cpuShare: ({ cpuShare }) => `${number((cpuShare ?? NaN) * 100, 2)} % of a core`,
+  memoryPerQueue: ({ memoryPerQueue }) => `${number((memoryPerQueue ?? NaN) / 1024, 1)} KiB`,
   retransmits: ({ retransmits }) => `${retransmits ?? 0}`,
   wrongReactor: ({ wrongReactor }) => `${wrongReactor ?? 0}`,
 };
@@ -51,7 +57,9 @@ const HEAD = [
   ...['target (µs)', 'retransmissions', 'packets on the wrong reactor'],
 ];
 
-export function markdown({ machine, results }: Report): string {
+const LIMITS_TITLE = 'What this machine carries without any protocol of ours';
+
+export function markdown({ machine, limits = [], results }: Report): string {
   const line = (cells: readonly string[]): string => `| ${cells.join(' | ')} |`;
   return [
     `# Benchmark of ${machine.date.slice(0, 10)}`,
@@ -65,6 +73,8 @@ export function markdown({ machine, results }: Report): string {
     line(HEAD.map(() => '---')),
     ...results.rows.map((row) => line(rowCells(row))),
     '',
+    ...(limits.length === 0 ? [] : [`## ${LIMITS_TITLE}`, '']),
+    ...limits.flatMap(({ title, lines }) => [`${title}:`, '', '```', ...lines, '```', '']),
   ].join('\n');
 }
 
@@ -77,7 +87,7 @@ td:nth-child(4) { font-weight: bold; } .missed td:nth-child(4) { color: #b00; } 
 figure { margin: 2em 0; } svg { max-width: 100%; height: auto; }`;
 
 export function html(report: Report): string {
-  const { machine, results } = report;
+  const { machine, limits = [], results } = report;
   const cells = (tag: string, all: readonly string[]): string =>
     all.map((cell) => `<${tag}>${escape(cell)}</${tag}>`).join('');
   const rows = results.rows.map(
@@ -85,6 +95,9 @@ export function html(report: Report): string {
   );
   const figures = charts(results).map(
     ({ title, svg }) => `<figure><h2>${escape(title)}</h2>${svg}</figure>`,
+  );
+  const raw = limits.map(
+    ({ title, lines }) => `<h3>${escape(title)}</h3><pre>${escape(lines.join('\n'))}</pre>`,
   );
   const facts = Object.entries(machine).map(
     ([name, value]) => `<tr><th>${escape(name)}</th><td>${escape(String(value))}</td></tr>`,
@@ -95,6 +108,7 @@ export function html(report: Report): string {
 <p>Medians of ${results.rounds} rounds of ${results.seconds} s; ours and its reference in turn.</p>
 <table><tr>${cells('th', HEAD)}</tr>${rows.join('\n')}</table>
 ${figures.join('\n')}
+${raw.length === 0 ? '' : `<h2>${LIMITS_TITLE}</h2>`}${raw.join('\n')}
 <h2>Machine</h2><table>${facts.join('\n')}</table>
 </html>
 `;

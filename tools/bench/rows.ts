@@ -1,12 +1,19 @@
 /**
  * The goals: each a work of ours beside what it is compared with. One reactor on each side, target on the first core and host on
- * the second.
+ * the second, where nothing else is said.
  */
 import { localFio } from './fio.ts';
-import type { Subject } from './figures.ts';
-import { NAMESPACE_BYTES } from './ours.ts';
+import { budget, type Subject } from './figures.ts';
+import { NAMESPACE_BYTES, ours } from './ours.ts';
 import type { Goal, Parts, Row } from './parts.ts';
-import { javascript, slowAmongGreedy } from './scripts.ts';
+import { RoundTripProgram } from './programs.ts';
+import {
+  blockingRoundTrip,
+  idleQueues,
+  javascript,
+  manyQueues,
+  slowAmongGreedy,
+} from './scripts.ts';
 
 /** What a stock kernel grants without privileges. */
 const STOCK_BUFFER = 212_992;
@@ -126,11 +133,86 @@ function circumstances(parts: Parts, memoryRead: Subject): Row[] {
   ];
 }
 
+const ACTIVE = 64;
+/** A thousand at the usual 128 entries would need eleven reactors: each has 24,576 send queue entries. */
+const MANY = 1000;
+const MANY_DEPTH = 8;
+const KIB_PER_QUEUE = 300;
+
+/** Many queues, most of them silent. */
+function idleness(parts: Parts): Row[] {
+  const memory = { memoryPerQueue: KIB_PER_QUEUE << 10 };
+  const allowed = budget('allowed', memory);
+  const withinBudget: Goal = { metric: 'memoryPerQueue', atMost: 1 };
+  return [
+    {
+      id: 'idle-cpu',
+      title: '64 idle queues, Keep Alive every 5 s, CPU time of the target',
+      subject: idleQueues(parts, ACTIVE),
+      reference: budget('allowed', { cpuShare: 0.01 }),
+      goal: { metric: 'cpuShare', atMost: 1 },
+      once: true,
+    },
+    {
+      id: 'idle-first',
+      title: 'first command after idle, median latency',
+      subject: idleQueues(parts, ACTIVE, 1),
+      reference: blockingRoundTrip(new RoundTripProgram(parts.floorProgram.folder)),
+      goal: latency(1.5),
+    },
+    {
+      id: 'queues-1000',
+      title: `${MANY} queues connected, ${ACTIVE} of them active, beside ${ACTIVE} alone`,
+      subject: manyQueues(parts, ACTIVE, MANY, MANY_DEPTH),
+      reference: manyQueues(parts, ACTIVE, ACTIVE, MANY_DEPTH),
+      goal: iops(0.8),
+    },
+    {
+      id: 'queues-1000-memory',
+      title: `memory of an idle queue, ${MANY} of depth ${MANY_DEPTH}`,
+      subject: manyQueues(parts, ACTIVE, MANY, MANY_DEPTH),
+      reference: allowed,
+      goal: withinBudget,
+      once: true,
+    },
+    {
+      id: 'queues-128-memory',
+      title: 'memory of an idle queue, 64 of depth 128',
+      subject: manyQueues(parts, 1, 65, 128),
+      reference: allowed,
+      goal: withinBudget,
+      once: true,
+    },
+  ];
+}
+
+/** Both cores for the target, and for the host. */
+function severalReactors(parts: Parts): Row {
+  const cores = [parts.targetCore, parts.hostCore];
+  const load = { depth: ACTIVE, queues: 2 * cores.length, cores };
+  const target = (count: number): Subject =>
+    ours(
+      count === 1 ? 'one reactor' : 'two reactors',
+      parts.targets,
+      { ...parts.memory, cores: cores.slice(0, count) },
+      load,
+    );
+  return {
+    id: 'reactors-2',
+    title: 'two reactors beside one, 4 KiB random read, I/Os to a CPU second of the target',
+    subject: target(2),
+    reference: target(1),
+    goal: { metric: 'iopsPerCpu', atLeast: 0.9 },
+  };
+}
+
 export function rows(parts: Parts): Row[] {
   const memoryRead = parts.ours('memory', parts.memory, { depth: 128 });
   return [
     ...besideTheFloor(parts),
     ...backings(parts, memoryRead),
     ...circumstances(parts, memoryRead),
+    ...idleness(parts),
+    severalReactors(parts),
   ];
 }

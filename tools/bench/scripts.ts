@@ -1,47 +1,83 @@
 /** Loads of the library, each a script of this folder that runs as a process of its own and prints its figures. */
 import { fileURLToPath } from 'node:url';
 import { z } from 'zod';
-import type { Figures, Subject } from './figures.ts';
+import { median, type Figures, type Subject } from './figures.ts';
 import type { Parts } from './parts.ts';
-import { run, SLACK_SECONDS } from './programs.ts';
+import { run, SLACK_SECONDS, type RoundTripProgram } from './programs.ts';
 
 const output = z.object({
   iops: z.number(),
   bandwidth: z.number(),
   p50: z.number().optional(),
   p99: z.number().optional(),
+  hostCpu: z.number().optional(),
+  targetCpu: z.number().optional(),
+  retransmits: z.number().optional(),
+  cpuShare: z.number().optional(),
+  memoryPerQueue: z.number().optional(),
 });
 
-/** Started as SCRIPT ADDRESS NQN NUMBER SECONDS CORE. */
-function script(parts: Parts, name: string, file: string, number: number): Subject {
+interface Script {
+  readonly name: string;
+  readonly file: string;
+  readonly number: number;
+  /** Of what a measurement takes; default 1. */
+  readonly times?: number;
+  readonly more?: readonly (string | number)[];
+}
+
+/** Started as SCRIPT ADDRESS NQN NUMBER SECONDS CORE PID-OF-TARGET MORE. */
+function script(parts: Parts, { name, file, number, times = 1, more = [] }: Script): Subject {
   const path = fileURLToPath(new URL(file, import.meta.url));
   return {
     name,
-    async measure(seconds): Promise<Figures> {
-      const { address, nqn } = await parts.targets.get(parts.memory);
-      const args = [address, nqn, `${number}`, `${seconds}`, `${parts.hostCore}`];
+    async measure(each): Promise<Figures> {
+      const seconds = each * times;
+      const { address, nqn, process: target } = await parts.targets.get(parts.memory);
+      const args = [address, nqn, number, seconds, parts.hostCore, target.pid, ...more].map(String);
       const text = await run(
         process.execPath,
         ['--import', 'tsx', path, ...args],
         seconds + SLACK_SECONDS,
       );
-      const { p50, p99, ...figures } = output.parse(JSON.parse(text));
-      return {
-        ...figures,
-        ...(p50 === undefined ? {} : { p50 }),
-        ...(p99 === undefined ? {} : { p99 }),
-      };
+      const { iops, bandwidth, ...rest } = output.parse(JSON.parse(text));
+      const given = Object.entries(rest).filter(([, value]) => value !== undefined);
+      return { iops, bandwidth, ...Object.fromEntries(given) };
     },
   };
 }
 
 /** `depth` reads awaited at a time, on one JavaScript thread. */
 export function javascript(parts: Parts, depth: number): Subject {
-  return script(parts, 'JavaScript', 'javascript-load.ts', depth);
+  return script(parts, { name: 'JavaScript', file: 'javascript-load.ts', number: depth });
 }
 
 /** A host at depth 1, alone or while others ask for all they can get. */
 export function slowAmongGreedy(parts: Parts, greedy: number): Subject {
   const name = greedy === 0 ? 'alone' : `among ${greedy} greedy`;
-  return script(parts, name, 'fairness-load.ts', greedy);
+  return script(parts, { name, file: 'fairness-load.ts', number: greedy });
+}
+
+/** A minute where others take two seconds. */
+const IDLE_TIMES = 30;
+
+/** `queues` that are connected and silent. */
+export function idleQueues(parts: Parts, queues: number, times = IDLE_TIMES): Subject {
+  return script(parts, { name: 'idle', file: 'idle-load.ts', number: queues, times });
+}
+
+/** `active` queues at work among others that are only connected. */
+export function manyQueues(parts: Parts, active: number, all: number, depth: number): Subject {
+  const [name, number] = [`${all} connected`, all - active];
+  return script(parts, { name, file: 'many-queues.ts', number, more: [active, depth] });
+}
+
+/** Two threads that wait for each other's datagrams. */
+export function blockingRoundTrip(program: RoundTripProgram): Subject {
+  return {
+    name: 'UDP, both sides blocking',
+    async measure(): Promise<Figures> {
+      return { iops: NaN, bandwidth: NaN, p50: median(await program.microseconds()) };
+    },
+  };
 }

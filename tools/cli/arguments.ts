@@ -4,7 +4,7 @@
  */
 import { InvalidArgumentError, Option } from 'commander';
 import type { Command } from 'commander';
-import { connect } from '../../initiator/index.ts';
+import { QUEUE_COUNT_MAX, connect } from '../../initiator/index.ts';
 import type { ConnectOptions, Controller, TransportOptions } from '../../initiator/index.ts';
 import { formatAddress, parseEndpoint } from '../../native/common/address.ts';
 import { messageOf } from '../../native/common/errors.ts';
@@ -24,10 +24,10 @@ export interface HostPort {
   readonly port: number;
 }
 
-/** ADDRESS[:PORT], IPv6 with a port in brackets. */
 /** Where `--metrics` and `nvmeof stats` meet. */
 export const METRICS_PORT = 9420;
 
+/** ADDRESS[:PORT], IPv6 with a port in brackets. */
 function endpointParser(defaultPort: number) {
   return (text: string): HostPort =>
     orInvalid(() => {
@@ -37,6 +37,21 @@ function endpointParser(defaultPort: number) {
 }
 
 export const hostPort = endpointParser(NVME_RDMA_PORT);
+
+/** Where a target listens, and the cores of its queues there. */
+export interface ListenPort extends HostPort {
+  /** Absent: all of the target. */
+  readonly cores?: number[];
+}
+
+/** ADDRESS[:PORT][@CORES]; the last @ counts. */
+export function listenPort(text: string): ListenPort {
+  const at = text.lastIndexOf('@');
+  if (at < 0) return hostPort(text);
+  const cores = coreList(text.slice(at + 1));
+  if (cores.includes(-1)) throw new InvalidArgumentError('Write cores behind @ as 0,1 or 0-3.');
+  return { ...hostPort(text.slice(0, at)), cores };
+}
 export const metricsEndpoint = endpointParser(METRICS_PORT);
 
 export function size(text: string): bigint {
@@ -177,6 +192,8 @@ export function transportOptions(target: HostPort, flags: TransportFlags): Trans
 
 /** Options of everything that connects to a subsystem. */
 export interface ConnectFlags extends TransportFlags {
+  /** Either name. */
+  readonly nrIoQueues?: number;
   readonly queues?: number;
   readonly depth?: number;
   readonly keepAlive?: number;
@@ -189,11 +206,37 @@ export function addConnectOptions(command: Command): Command {
     .option('--command-timeout <time>', 'for each command, 0: none (default 30s)', milliseconds);
 }
 
+/** Named as nvme-cli names it, and shorter. */
+export function addQueuesOption(command: Command): Command {
+  const count = wholeNumber(1, QUEUE_COUNT_MAX);
+  return command
+    .addOption(
+      new Option('-i, --nr-io-queues <n>', 'I/O queues to ask for (default: one per reactor)')
+        .argParser(count)
+        .conflicts('queues'),
+    )
+    .addOption(new Option('--queues <n>', 'the same').argParser(count));
+}
+
+/** A controller with fewer queues than wanted is slower, and works. */
+export function noteQueues(
+  note: (text: string) => void,
+  { queues, queuesAsked }: Pick<Controller, 'queues' | 'queuesAsked'>,
+): void {
+  const granted = queues.length;
+  if (granted >= queuesAsked) return;
+  note(
+    `The target grants ${granted} of ${queuesAsked} I/O queues: raise what it grants (maxQueues of its port), ` +
+      `or ask for no more (--nr-io-queues ${granted}).`,
+  );
+}
+
 export function connectOptions(target: HostPort, nqn: string, flags: ConnectFlags): ConnectOptions {
+  const queues = flags.nrIoQueues ?? flags.queues;
   return {
     ...transportOptions(target, flags),
     nqn,
-    ...(flags.queues === undefined ? {} : { queues: flags.queues }),
+    ...(queues === undefined ? {} : { queues }),
     ...(flags.depth === undefined ? {} : { depth: flags.depth }),
     ...(flags.keepAlive === undefined ? {} : { keepAliveMs: flags.keepAlive }),
     ...(flags.commandTimeout === undefined ? {} : { commandTimeoutMs: flags.commandTimeout }),

@@ -52,6 +52,7 @@ void Requester::on_acknowledge(const Packet& packet, TimeNs now) {
   switch (aeth_type(packet.aeth.syndrome)) {
     case AethType::Ack:
       count.acks_received++;
+      qp_.count().acks_received++;
       acknowledge_before(sequence + 1, now);
       break;
     case AethType::RnrNak:
@@ -243,13 +244,28 @@ void Requester::release_reads() {
 
 // ---- Loss
 
-void Requester::go_back(TimeNs now) {
+struct Requester::Cause {
+  uint64_t QueuePairCounters::*of_queue_pair;
+  uint64_t TransportCounters::*of_transport;
+};
+constexpr Requester::Cause Requester::kByTimeout{&QueuePairCounters::retransmits_timeout,
+                                                 &TransportCounters::retransmits_timeout};
+constexpr Requester::Cause Requester::kByNak{&QueuePairCounters::retransmits_nak,
+                                             &TransportCounters::retransmits_nak};
+constexpr Requester::Cause Requester::kByImplied{&QueuePairCounters::retransmits_implied,
+                                                 &TransportCounters::retransmits_implied};
+constexpr Requester::Cause Requester::kByNotReady{&QueuePairCounters::retransmits_not_ready,
+                                                  &TransportCounters::retransmits_not_ready};
+
+void Requester::go_back(const Cause& cause, TimeNs now) {
   release_reads();
   recovery_end_ = high_;
   nxt_ = una_;
   asked_ack_ = una_ - 1;
   queue_.cursor = queue_.head;
   qp_.transport().count().retransmits++;
+  qp_.transport().count().*cause.of_transport += 1;
+  qp_.count().*cause.of_queue_pair += 1;
   restart_ack_timer(now);
   qp_.transport().schedule(qp_);
 }
@@ -287,7 +303,7 @@ void Requester::on_sequence_error(TimeNs now) {
   if (recovery_of_ == una_ && nxt_ < recovery_end_) return;
   if (!use_retry()) return;
   shrink_window();
-  go_back(now);
+  go_back(kByNak, now);
   recovery_of_ = una_;
 }
 
@@ -299,7 +315,7 @@ void Requester::on_implied_nak(TimeNs now) {
   qp_.transport().count().implied_naks++;
   if (!use_retry()) return;
   shrink_window();
-  go_back(now);
+  go_back(kByImplied, now);
   implied_of_ = una_;
 }
 
@@ -313,7 +329,7 @@ void Requester::on_not_ready(uint8_t code, TimeNs now) {
     }
     rnr_left_--;
   }
-  go_back(now);
+  go_back(kByNotReady, now);
   ack_deadline_ = reactor::kNever;
   rnr_until_ = now + rnr_timer_ns(code);
   qp_.transport().set_timer(qp_);
@@ -335,7 +351,7 @@ void Requester::on_timer(TimeNs now) {
       if (!use_retry()) return;
       shrink_window();
       if (backoff_ < kBackoffMax) backoff_++;
-      go_back(now);
+      go_back(kByTimeout, now);
       recovery_of_ = implied_of_ = 0;
     }
   }

@@ -45,6 +45,7 @@ class Device final : public rdma::Device {
   void abandon(ConnectionId id) override;
 
   std::vector<CounterValue> counters() const override;
+  std::vector<CounterValue> counters_of(unsigned reactor) const override;
 
  private:
   Device(const DeviceOptions& options, std::shared_ptr<KeyTable> keys);

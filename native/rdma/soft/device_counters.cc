@@ -1,5 +1,6 @@
 // The names under which a soft device's counters are seen: tables, summed over its reactors.
 #include <algorithm>
+#include <string_view>
 
 #include "rdma/soft/device.h"
 
@@ -31,6 +32,10 @@ constexpr TransportName kTransport[] = {
     {"soft.requester.receiver_not_ready", &TransportCounters::rnr_received},
     {"soft.requester.timeouts", &TransportCounters::timeouts},
     {"soft.requester.retransmits", &TransportCounters::retransmits},
+    {"soft.requester.retransmits_timeout", &TransportCounters::retransmits_timeout},
+    {"soft.requester.retransmits_nak", &TransportCounters::retransmits_nak},
+    {"soft.requester.retransmits_implied", &TransportCounters::retransmits_implied},
+    {"soft.requester.retransmits_not_ready", &TransportCounters::retransmits_not_ready},
     {"soft.requester.retransmitted_packets", &TransportCounters::retransmitted_packets},
     {"soft.requester.implied_naks", &TransportCounters::implied_naks},
     {"soft.requester.stale_acks", &TransportCounters::stale_acks},
@@ -87,6 +92,29 @@ constexpr ShardName kShard[] = {
     {"soft.rx.datagrams_dropped", &ShardCounters::datagrams_dropped},
 };
 
+// What is shown of each reactor by itself.
+constexpr std::string_view kOfReactor[] = {
+    "soft.rx.packets",
+    "soft.rx.wrong_reactor",
+    "soft.rx.handed_over",
+    "soft.tx.packets",
+    "soft.tx.trains",
+    "socket.send_calls",
+    "socket.receive_calls",
+    "socket.receive_messages",
+    "soft.requester.acks",
+    "soft.responder.acks",
+    "soft.requester.retransmits",
+    "soft.requester.retransmits_timeout",
+    "soft.requester.retransmits_nak",
+    "soft.requester.retransmits_implied",
+    "soft.requester.retransmits_not_ready",
+    "soft.queue_pairs",
+};
+bool of_reactor(std::string_view name) {
+  return std::ranges::find(kOfReactor, name) != std::end(kOfReactor);
+}
+
 struct AgentName {
   const char* name;
   uint64_t cm::AgentCounters::*field;
@@ -120,6 +148,22 @@ constexpr MemoryName kMemory[] = {
 };
 
 }  // namespace
+
+std::vector<CounterValue> Device::counters_of(unsigned reactor) const {
+  const auto found = std::ranges::find(shards_, reactor,
+                                       [](const auto& shard) { return shard->reactor().index(); });
+  if (found == shards_.end()) return {};
+  std::vector<CounterValue> out;
+  const ShardCounters shard = (*found)->counters();
+  for (const auto& [name, field] : kTransport)
+    if (of_reactor(name)) out.push_back({name, shard.transport.*field});
+  for (const auto& [name, field] : kShard)
+    if (of_reactor(name)) out.push_back({name, shard.*field});
+  const LinkCounters& link = (*found)->link().counters();
+  for (const auto& [name, field] : kLink)
+    if (of_reactor(name)) out.push_back({name, (link.*field).load(std::memory_order_relaxed)});
+  return out;
+}
 
 std::vector<CounterValue> Device::counters() const {
   std::vector<CounterValue> out;

@@ -34,6 +34,7 @@ class QueuePair final : public rdma::QueuePair {
   void to_error() override;
   uint32_t outstanding_sends() const override { return requester_.count(); }
   uint32_t packet_bytes() const override { return mtu_; }
+  const QueuePairCounters* counters() const override { return &counters_; }
 
   // ---- What the soft device adds
   // Moves to attributes.state. EINVAL for what verbs refuses: illegal moves, missing or superfluous
@@ -71,6 +72,7 @@ class QueuePair final : public rdma::QueuePair {
   void push(CompletionQueue& cq, WorkCompletion& completion);
   Requester& requester() { return requester_; }
   Responder& responder() { return responder_; }
+  QueuePairCounters& count() { return counters_; }
 
  private:
   friend class Transport;
@@ -96,6 +98,7 @@ class QueuePair final : public rdma::QueuePair {
   void* context_;
   const char* error_reason_ = nullptr;
   std::unique_ptr<AddressHandle> path_;
+  QueuePairCounters counters_;
 
   Requester requester_;
   Responder responder_;

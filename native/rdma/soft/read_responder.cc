@@ -202,6 +202,7 @@ void Responder::emit_reply(TxBatch& batch, TxShape shape) {
   (type == AethType::Ack      ? count.acks_sent
    : type == AethType::RnrNak ? count.rnr_sent
                               : count.naks_sent)++;
+  if (type == AethType::Ack) qp_.count().acks_sent++;
   reply_ = Reply::None;
   const OpcodeRow& row = row_of(PacketOpcode::Acknowledge);
   const TxSlot slot = batch.reserve(*qp_.flow(), packet_bytes(row, 0), shape);

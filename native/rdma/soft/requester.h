@@ -86,7 +86,10 @@ class Requester {
   void answered(uint64_t sequence, TimeNs now);
   void complete_ready();
   void progress(uint64_t packets, TimeNs now);
-  void go_back(TimeNs now);
+  // Why packets leave again: the counter of each, of the queue pair and of the transport.
+  struct Cause;
+  static const Cause kByTimeout, kByNak, kByImplied, kByNotReady;
+  void go_back(const Cause& cause, TimeNs now);
   bool use_retry();
   bool oldest_is_large() const;
   void shrink_window();

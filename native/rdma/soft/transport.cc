@@ -196,6 +196,7 @@ void Transport::deliver(QueuePair& qp, const Packet& packet, TimeNs now) {
     counters_.wrong_state++;
     return;
   }
+  qp.counters_.rx_packets++;
   if (packet.row->has(kAcknowledge)) {
     qp.requester_.on_acknowledge(packet, now);
   } else if (packet.row->has(kReadResponse)) {
@@ -293,6 +294,7 @@ uint32_t Transport::transmit(TimeNs now) {
     const uint32_t answers = qp->responder_.run(batch_, budget / 2 + 1);
     const uint32_t sends = qp->requester_.run(batch_, budget > answers ? budget - answers : 1, now);
     packets += answers + sends;
+    qp->counters_.tx_packets += answers + sends;
     if (answers + sends >= budget || answers > budget / 2) running_.push(*qp);
     if (qp->responder_.owes_reply() && !qp->replying_) {
       qp->replying_ = true;
@@ -310,6 +312,7 @@ uint32_t Transport::transmit(TimeNs now) {
       // its receiver sees the first of it.
       qp->responder_.emit_reply(batch_, packets <= 2 ? TxShape::Plain : TxShape::Train);
       packets++;
+      qp->counters_.tx_packets++;
     }
     qp = next;
   }

@@ -74,6 +74,8 @@ struct TransportCounters {
   // requester
   uint64_t acks_received, naks_received, rnr_received, timeouts, retransmits, retransmitted_packets,
       implied_naks, stale_acks, retry_exceeded, unreachable, unreachable_ignored, probes;
+  // of `retransmits`, by cause
+  uint64_t retransmits_timeout, retransmits_nak, retransmits_implied, retransmits_not_ready;
   // responder
   uint64_t acks_sent, naks_sent, rnr_sent, sequence_errors, duplicates, read_replays,
       duplicates_dropped, remote_errors;

@@ -226,6 +226,14 @@ class Node final : public rdma::ConnectionHandler {
     return 0;
   }
 
+  uint64_t counter_of(unsigned reactor, const std::string& name) const {
+    for (const rdma::CounterValue& value : device->counters_of(reactor)) {
+      if (name == value.name) return value.value;
+    }
+    fail(__FILE__, __LINE__, "no counter " + name + " of a reactor");
+    return 0;
+  }
+
   // ---- rdma::ConnectionHandler
   void on_connect_request(const rdma::ConnectRequest& request) override {
     record({ConnectionEvent::Request, request.id, "", copy(request.private_data)});

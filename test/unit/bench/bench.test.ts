@@ -4,11 +4,21 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect } from 'chai';
 import { fioFigures } from '../../../tools/bench/fio.ts';
-import { median, medians, type Figures, type Subject } from '../../../tools/bench/figures.ts';
+import {
+  budget,
+  median,
+  medians,
+  type Figures,
+  type Subject,
+} from '../../../tools/bench/figures.ts';
+import { parseLimits } from '../../../tools/bench/limits.ts';
+import { Targets } from '../../../tools/bench/ours.ts';
 import type { MachineDescription } from '../../../tools/bench/machine.ts';
 import { measure } from '../../../tools/bench/measure.ts';
 import { html, markdown, writeReport } from '../../../tools/bench/report.ts';
-import type { Goal, Row } from '../../../tools/bench/parts.ts';
+import { Parts, type Goal, type Row } from '../../../tools/bench/parts.ts';
+import { FloorProgram } from '../../../tools/bench/programs.ts';
+import { rows } from '../../../tools/bench/rows.ts';
 
 const MACHINE: MachineDescription = {
   ...{ processor: 'Test <processor>', processors: 2, memoryGib: 4, kernel: 'Linux 0' },
@@ -78,6 +88,83 @@ describe('the bench', () => {
     expect(first).to.include({ ratio: 0.9, reached: true });
     expect(second?.ratio).to.be.closeTo(1.3, 1e-9);
     expect(second?.reached).to.equal(false);
+  });
+
+  it('measures what takes long once, and beside a budget where there is nothing else', async () => {
+    const order: string[] = [];
+    const idle: Row = {
+      ...{ id: 'idle', title: 'idle', goal: { metric: 'cpuShare', atMost: 1 }, once: true },
+      subject: subject('ours', [{ iops: 0, bandwidth: 0, cpuShare: 0.002 }], order),
+      reference: budget('allowed', { cpuShare: 0.01 }),
+    };
+    const memory: Row = {
+      ...{ id: 'memory', title: 'memory', goal: { metric: 'memoryPerQueue', atMost: 1 } },
+      subject: subject('ours', [{ iops: 0, bandwidth: 0, memoryPerQueue: 400 << 10 }], order),
+      reference: budget('allowed', { memoryPerQueue: 300 << 10 }),
+    };
+    const matrix = { rows: [idle, memory], sweeps: [] };
+    const results = await measure(matrix, { rounds: 3, seconds: 1, progress: false });
+    expect(order).to.have.length(1 + 3);
+    expect(results.rows.map(({ reached }) => reached)).to.deep.equal([true, false]);
+    const text = markdown({ machine: MACHINE, results });
+    expect(text).to.include(
+      '| idle | 0.20 % of a core | 1.00 % of a core (allowed) | 0.20 | ≤ 1 | reached |',
+    );
+    expect(text).to.include(
+      '| memory | 400.0 KiB | 300.0 KiB (allowed) | 1.33 | ≤ 1 | not reached |',
+    );
+  });
+
+  it('has rows of their own for many queues and two reactors, each with a goal', () => {
+    const floorProgram = new FloorProgram('no-folder');
+    const all = rows(new Parts(new Targets(), floorProgram, [0, 1], 'no-folder/namespace.img'));
+    const goals = new Map(all.map(({ id, goal }) => [id, goal]));
+    expect(goals.size).to.equal(all.length);
+    expect(goals.get('idle-cpu')).to.deep.equal({ metric: 'cpuShare', atMost: 1 });
+    expect(goals.get('idle-first')).to.deep.equal({ metric: 'p50', atMost: 1.5 });
+    expect(goals.get('queues-1000')).to.deep.equal({ metric: 'iops', atLeast: 0.8 });
+    expect(goals.get('queues-1000-memory')).to.deep.equal({ metric: 'memoryPerQueue', atMost: 1 });
+    expect(goals.get('reactors-2')).to.deep.equal({ metric: 'iopsPerCpu', atLeast: 0.9 });
+  });
+
+  it('shows packets on the wrong core beside every row', async () => {
+    const wrong = { ...row('w', { metric: 'iopsPerCpu', atLeast: 0.9 }, [1], [1]) };
+    const results = await measure(
+      {
+        rows: [
+          {
+            ...wrong,
+            subject: subject('ours', [{ ...iops(1), iopsPerCpu: 190e3, wrongReactor: 17 }]),
+            reference: subject('theirs', [{ ...iops(1), iopsPerCpu: 200e3 }]),
+          },
+        ],
+        sweeps: [],
+      },
+      { rounds: 1, seconds: 1, progress: false },
+    );
+    const report = { machine: MACHINE, results };
+    expect(markdown(report)).to.match(
+      /\| 190 k I\/Os a CPU second \| 200 k I\/Os a CPU second \(theirs\) \| 0\.95 \|.* 17 \|\n/,
+    );
+    expect(html(report)).to.include('<td>17</td>');
+  });
+
+  it('reads what the machine carries by itself, and shows it as a section', async () => {
+    const limits = parseLimits(
+      'crc32 20 GB/s\n# round trip of 64 B\nudp avg 14 us\nudp avg 15 us\n# nothing\n\n# memcpy\nmemcpy <4KiB> 30\n',
+    );
+    expect(limits).to.deep.equal([
+      { title: 'checksum', lines: ['crc32 20 GB/s'] },
+      { title: 'round trip of 64 B', lines: ['udp avg 14 us', 'udp avg 15 us'] },
+      { title: 'memcpy', lines: ['memcpy <4KiB> 30'] },
+    ]);
+    const options = { rounds: 1, seconds: 1, progress: false };
+    const results = await measure({ rows: [], sweeps: [] }, options);
+    expect(markdown({ machine: MACHINE, limits, results })).to.include(
+      'round trip of 64 B:\n\n```\nudp avg 14 us\nudp avg 15 us\n```\n',
+    );
+    expect(html({ machine: MACHINE, limits, results })).to.include('memcpy &lt;4KiB&gt; 30');
+    expect(markdown({ machine: MACHINE, results })).not.to.include('without any protocol');
   });
 
   it('fails when a subject does', async () => {

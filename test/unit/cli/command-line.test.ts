@@ -13,13 +13,18 @@ import {
 import { NvmeStatusError, NvmeofError } from '../../../native/common/errors.ts';
 import { ProviderUnavailableError } from '../../../native/shared-runtime.ts';
 import {
+  addQueuesOption,
   byteCount,
+  connectOptions,
   coreList,
   hostPort,
+  listenPort,
   milliseconds,
+  noteQueues,
   seconds,
   wholeNumber,
 } from '../../../tools/cli/arguments.ts';
+import type { ConnectFlags } from '../../../tools/cli/arguments.ts';
 import { jobOf } from '../../../tools/cli/commands/bench.ts';
 import { connectCommands, defaultNqn, targetConfig } from '../../../tools/cli/commands/target.ts';
 import { CliError, toJson } from '../../../tools/cli/context.ts';
@@ -62,6 +67,50 @@ describe('arguments', () => {
     for (const text of ['', 'a', '3-1', '1,1', '0-9999999']) {
       expect(() => coreList(text), text).to.throw(InvalidArgumentError);
     }
+  });
+
+  it('takes the cores of a port behind its address', () => {
+    const at = { address: '192.0.2.7', port: 4421 };
+    expect(listenPort('192.0.2.7:4421')).to.deep.equal(at);
+    expect(listenPort('192.0.2.7:4421@2,4-5')).to.deep.equal({ ...at, cores: [2, 4, 5] });
+    expect(listenPort('[fe80::1%eth0]@3')).to.deep.include({ port: 4420, cores: [3] });
+    for (const text of ['192.0.2.7@', '192.0.2.7@-1', '192.0.2.7@a', '@1', '192.0.2.7@1@2']) {
+      expect(() => listenPort(text), text).to.throw(InvalidArgumentError);
+    }
+  });
+
+  it('asks for I/O queues by the name of nvme-cli, or the short one', async () => {
+    const parsed = (...args: string[]): number | undefined => {
+      const command = addQueuesOption(new Command()).exitOverride();
+      command.configureOutput({ writeErr: () => undefined });
+      const flags = command.parse(args, { from: 'user' }).opts<ConnectFlags>();
+      return connectOptions({ address: '192.0.2.7', port: 4420 }, 'nqn', flags).queues;
+    };
+    expect(parsed()).to.equal(undefined);
+    expect(parsed('--nr-io-queues', '4')).to.equal(4);
+    expect(parsed('-i', '5')).to.equal(5);
+    expect(parsed('--queues', '6')).to.equal(6);
+    for (const args of [
+      ['-i', '0'],
+      ['--queues', '129'],
+      ['-i', '1', '--queues', '2'],
+    ]) {
+      expect(() => parsed(...args), args.join(' ')).to.throw();
+    }
+    const { stdout } = await run(['bench', '--help']);
+    expect(stdout).to.match(/--nr-io-queues <n> +I\/O queues to ask for/);
+  });
+
+  it('says when fewer I/O queues are granted than asked for', () => {
+    const notes: string[] = [];
+    const note = (text: string): number => notes.push(text);
+    const queue = { qid: 1, entries: 128, reactor: 0, outstanding: 0 };
+    noteQueues(note, { queues: [queue, queue], queuesAsked: 2 });
+    expect(notes).to.deep.equal([]);
+    noteQueues(note, { queues: [queue, queue], queuesAsked: 4 });
+    expect(notes).to.deep.equal([
+      'The target grants 2 of 4 I/O queues: raise what it grants (maxQueues of its port), or ask for no more (--nr-io-queues 2).',
+    ]);
   });
 
   it('bench counts in what fio counts in', () => {
@@ -225,6 +274,11 @@ describe('target', () => {
       [['--export', 'memory:1MiB', '--nqn', 'x'], /NQN/],
       [['--export', 'memory:1MiB', '--mtu', '1500'], /mtu/],
       [['--export', 'null:1M,serial=A', '--export', 'null:1M,serial=B'], /serial numbers A and B/],
+      [
+        ['--export', 'memory:1MiB', '--cores', '0,1', '--listen', '127.0.0.1@1,2'],
+        /ports\[0\]\.cores\[1\]: core 2 is none of the target's cores 0, 1; name one of these/,
+      ],
+      [['--export', 'memory:1MiB', '--listen', '127.0.0.1@x'], /Write cores as 0,1 or 0-3/],
       [['--config', '/nonexistent.json'], /nonexistent\.json/],
       [['--config', 'x.json', '--export', 'null:1M'], /--config goes without/],
       [['--config', 'x.json', '--allow', 'nqn.x'], /--config goes without/],
@@ -249,6 +303,18 @@ describe('target', () => {
       const loaded = await targetConfig({ config: path, cores: [3], log: 'info' });
       expect(loaded.cores).to.deep.equal([3]);
       expect(loaded.subsystems[0]?.namespaces[0]?.memory).to.equal(1n << 20n);
+      // What ports may name is known when the flags are there, too.
+      const ports = [{ address: '127.0.0.1', cores: [3] }];
+      writeFileSync(path, JSON.stringify({ ...config, ports }));
+      const named = await targetConfig({ config: path, cores: [2, 3], log: 'info' });
+      expect(named.ports[0]?.cores).to.deep.equal([3]);
+      const without = await run(['target', '--config', path]);
+      expect(without.code).to.equal(2);
+      expect(without.stderr).to.contain(
+        `ports[0].cores[0]: core 3 is none of the target's cores 0; name one of these`,
+      );
+      writeFileSync(path, '[]');
+      expect((await run(['target', '--config', path])).code).to.equal(2);
       writeFileSync(path, JSON.stringify({ ...config, ports: [{ address: 'x' }] }));
       const { code, stderr } = await run(['target', '--config', path]);
       expect(code).to.equal(2);

@@ -3,7 +3,15 @@ import { expect } from 'chai';
 import { metricsText } from '../../../tools/cli/statistics/metrics.ts';
 import { rates } from '../../../tools/cli/statistics/rates.ts';
 import { StatisticsServer } from '../../../tools/cli/statistics/server.ts';
-import type { QueueReport, TargetStatistics } from '../../../target/index.ts';
+import {
+  explainTable,
+  queuePairTable,
+  queueTable,
+  ratesJson,
+  reactorTable,
+  transportLines,
+} from '../../../tools/cli/statistics/tables.ts';
+import type { QueueReport, ReactorReport, TargetStatistics } from '../../../target/index.ts';
 
 const queue = (changes: Partial<QueueReport> = {}): QueueReport => ({
   ...{ id: 7, subsystemNqn: 'nqn.2024-01.com.example:disks', cntlid: 3, qid: 1, reactor: 0 },
@@ -22,7 +30,7 @@ const statistics = (changes: Partial<TargetStatistics> = {}): TargetStatistics =
   reactors: [
     {
       ...{ index: 0, core: 2, busyNs: 3e9, idleNs: 1e9, cpuNs: 35e8 },
-      ...{ ioQueues: 1, adminQueues: 1 },
+      ...{ ports: ['192.0.2.7:4420'], ioQueues: 1, adminQueues: 2, load: 0.75 },
     },
   ],
   counters: {
@@ -58,7 +66,8 @@ describe('rates of a target', () => {
     const [first] = result.queues;
     expect(first).to.include({ reads: 1000, writes: 0, errors: 0, bytesRead: 4_096_000 });
     expect(result.perSecond('soft.rx.packets')).to.equal(2000);
-    expect(result.reactors[0]).to.include({ busy: 0, sleeps: 0, ioQueues: 1 });
+    expect(result.reactors[0]).to.include({ busy: 0, sleeps: 0, ioQueues: 1, adminQueues: 2 });
+    expect(first?.core).to.equal(2);
   });
 
   it('take latencies of the interval alone', () => {
@@ -72,6 +81,143 @@ describe('rates of a target', () => {
   it('count a queue that is new from zero', () => {
     const [first] = rates(statistics({ queues: [] }), later).queues;
     expect(first?.reads).to.equal(1500);
+  });
+});
+
+describe('tables of a target', () => {
+  const placed = (index: number, core: number, ports: string[]): ReactorReport => ({
+    ...{ index, core, ports, busyNs: 0, idleNs: 0, cpuNs: 0 },
+    ...{ ioQueues: index, adminQueues: 7, load: 0.25 * index },
+  });
+  const cells = (table: string): string[][] =>
+    table.split('\n').flatMap((line) =>
+      line.startsWith('│')
+        ? [
+            line
+              .split('│')
+              .slice(1, -1)
+              .map((cell) => cell.trim()),
+          ]
+        : [],
+    );
+
+  it('show where the queues are', () => {
+    const [one, two] = ['192.0.2.7:4420', '192.0.2.8:4420'];
+    const before = statistics({ reactors: [placed(0, 2, [one]), placed(1, -1, [one, two])] });
+    const now = { ...before, atMs: before.atMs + 2000 };
+    const rows = cells(reactorTable(rates(before, now)));
+    expect(rows[0]?.slice(0, 5)).to.deep.equal([
+      ...['reactor', 'core', 'ports', 'admin queues', 'I/O queues'],
+    ]);
+    const shown = rows.filter(([first]) => /^\d$/.test(first ?? ''));
+    expect(shown.map((row) => row.slice(0, 5))).to.deep.equal([
+      ['0', '2', one, '7', '0'],
+      ['1', '-', 'all', '7', '1'],
+    ]);
+    expect(shown[1]?.[7]).to.equal('25 %');
+    const queues = cells(queueTable(rates(before, now).queues));
+    expect(queues[0]?.slice(1, 5)).to.deep.equal(['controller', 'queue', 'reactor', 'core']);
+    expect(queues.find(([host]) => host?.includes('example:host'))?.slice(1, 5)).to.deep.equal([
+      ...['3', '1', '0', '2'],
+    ]);
+  });
+});
+
+describe('what explains the speed of a target', () => {
+  const pair = (factor: number): NonNullable<QueueReport['transport']> => ({
+    ...{ packetsIn: 100 * factor, packetsOut: 200 * factor, acksIn: 10 * factor, acksOut: factor },
+    ...{ retransmitsTimeout: 2 * factor, retransmitsNak: 4 * factor },
+    ...{ retransmitsImplied: 6 * factor, retransmitsNotReady: 8 * factor },
+  });
+  const counters = (factor: number): TargetStatistics['counters'] => ({
+    ...{ 'reactor.0.iterations': 1000 * factor, 'reactor.0.idleIterations': 250 * factor },
+    ...{ 'reactor.0.soft.rx.packets': 600 * factor, 'reactor.0.soft.tx.packets': 900 * factor },
+    ...{
+      'reactor.0.socket.receive_messages': 60 * factor,
+      'reactor.0.soft.tx.trains': 300 * factor,
+    },
+    ...{
+      'reactor.0.soft.requester.acks': 40 * factor,
+      'reactor.0.soft.responder.acks': 20 * factor,
+    },
+    ...{ 'reactor.0.soft.requester.retransmits': 16 * factor },
+    ...{ 'reactor.0.soft.rx.wrong_reactor': 14 * factor, 'soft.rx.wrong_reactor': 14 * factor },
+    ...{ 'reactor.0.ioUringCalls': 10 * factor, 'reactor.0.ioUringSubmissions': 120 * factor },
+    ...{ 'reactor.0.live.targetBuffers': 3, 'reactor.0.live.targetBufferBytes': 3 << 20 },
+    ...{ 'reactor.0.target.buffer_bytes': 64 << 20, 'reactor.0.target.bufferWaits': 18 * factor },
+  });
+  const at = (factor: number): TargetStatistics =>
+    statistics({
+      atMs: factor * 2000,
+      queues: [queue({ transport: pair(factor) }), queue({ id: 8, qid: 2, latency: [[2048, 1]] })],
+      counters: counters(factor),
+    });
+
+  it('is counted by reactor', () => {
+    const result = rates(at(1), at(2));
+    expect(result.reactors[0]).to.include({
+      ...{ packetsIn: 300, packetsOut: 450, packetsPerMessage: 10, packetsPerTrain: 3 },
+      ...{ acksIn: 20, acksOut: 10, retransmissions: 8, wrongReactor: 7 },
+      ...{ ioUringCalls: 5, submissionsPerCall: 12, iterations: 500, idleIterations: 125 },
+      ...{ buffers: 3, bufferBytes: 3 << 20, bufferBytesMax: 64 << 20, bufferWaits: 9 },
+    });
+    const table = explainTable(result);
+    for (const cell of ['25 %', '10.0', '3.0 / 64.0', '12.0', '450']) {
+      expect(table).to.include(` ${cell} `);
+    }
+    const idle = rates(at(2), { ...at(2), atMs: 8000 }).reactors[0];
+    expect(idle).to.include({ packetsPerTrain: undefined, submissionsPerCall: undefined });
+  });
+
+  it('has latencies by reactor, of all its queues', () => {
+    const before = statistics({ queues: [] });
+    const queues = [
+      queue({ latency: [[1024, 98]] }),
+      queue({ id: 8, latency: [[4096, 2]] }),
+      queue({ id: 9, reactor: 1, latency: [[65_536, 50]] }),
+    ];
+    const [reactor] = rates(before, statistics({ atMs: 11_000, queues })).reactors;
+    expect(reactor).to.include({ p50: 1024, p99: 4096 });
+  });
+
+  it('is counted by queue pair, where the device does', () => {
+    const { queues } = rates(at(1), at(2));
+    expect(queues[0]?.transport).to.deep.equal(pair(0.5));
+    expect(queues[1]?.transport).to.equal(undefined);
+    const table = queuePairTable(queues);
+    expect(table)
+      .to.include('again: timeout')
+      .and.match(/ 50 │ +100 │ +5 │ +1 │/);
+    expect(queuePairTable(queues.slice(1))).to.equal('');
+  });
+
+  it('says what landed on the wrong core, also when nothing did', () => {
+    expect(transportLines(rates(at(1), at(2)))[0]).to.match(/, 7 on the wrong core$/);
+    expect(transportLines(rates(at(1), at(1)))[0]).to.match(/, 0 on the wrong core$/);
+    expect(ratesJson(rates(at(1), at(2)))).to.deep.include({ wrongReactor: 7 });
+  });
+
+  it('is in the metrics, with reactor and cause as labels', async () => {
+    const lines = (await metricsText(at(1))).split('\n');
+    for (const line of [
+      'nvmeof_reactor_io_uring_calls_total{reactor="0"} 10',
+      'nvmeof_reactor_io_uring_submissions_total{reactor="0"} 120',
+      'nvmeof_reactor_soft_rx_wrong_reactor_total{reactor="0"} 14',
+      'nvmeof_soft_rx_wrong_reactor_total 14',
+      'nvmeof_reactor_idle_iterations_total{reactor="0"} 250',
+      'nvmeof_reactor_live_target_buffers{reactor="0"} 3',
+      '# TYPE nvmeof_reactor_live_target_buffer_bytes gauge',
+      '# TYPE nvmeof_reactor_target_buffer_bytes gauge',
+      'nvmeof_reactor_target_buffer_waits_total{reactor="0"} 18',
+      'nvmeof_reactor_command_service_seconds_count{reactor="0",core="2"} 1014',
+    ]) {
+      expect(lines).to.include(line);
+    }
+    const text = lines.join('\n');
+    expect(text).to.match(/nvmeof_queue_packets_total\{.*queue="1".*direction="out"\} 200/);
+    expect(text).to.match(/nvmeof_queue_acks_total\{.*direction="in"\} 10/);
+    expect(text).to.match(/nvmeof_queue_retransmissions_total\{.*cause="not_ready"\} 8/);
+    expect(text).not.to.match(/nvmeof_queue_packets_total\{.*queue="2"/);
   });
 });
 
@@ -90,11 +236,20 @@ describe('metrics of a target', () => {
     expect(lines).to.include('nvmeof_reactor_sleeps_total{reactor="0"} 30');
     expect(lines).to.include('nvmeof_reactor_busy_seconds_total{reactor="0",core="2"} 3');
     expect(text).not.to.include('busy_ns');
+    expect(lines).to.include('nvmeof_reactor_io_queues{reactor="0",core="2"} 1');
+    expect(lines).to.include('nvmeof_reactor_admin_queues{reactor="0",core="2"} 2');
+    expect(lines).to.include('nvmeof_reactor_load{reactor="0",core="2"} 0.75');
+    expect(lines).to.include(
+      'nvmeof_reactor_port_info{reactor="0",core="2",port="192.0.2.7:4420"} 1',
+    );
+    expect(text).to.match(/nvmeof_queue_info\{.*queue="1",reactor="0",core="2"\} 1/);
   });
 
   it('have a histogram whose buckets only grow', async () => {
     const text = await metricsText(statistics());
-    const buckets = [...text.matchAll(/service_seconds_bucket\{.*le="(.+?)"\} (\d+)/g)].map(
+    const buckets = [
+      ...text.matchAll(/nvmeof_command_service_seconds_bucket\{.*le="(.+?)"\} (\d+)/g),
+    ].map(
       ([, bound, count]) => [Number(bound === '+Inf' ? Infinity : bound), Number(count)] as const,
     );
     expect(buckets.length).to.be.greaterThan(20);

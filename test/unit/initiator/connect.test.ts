@@ -1,5 +1,6 @@
 /** Bring-up against a fake controller: order of commands, what is sent, what is refused, and that nothing is left. */
 import { expect } from 'chai';
+import type { ConnectOptions } from '../../../initiator/options.ts';
 import { connectIn } from '../../../initiator/connect.ts';
 import { ConnectError, ArgumentError } from '../../../initiator/errors.ts';
 import { CmRequestPrivateData, ConnectCommand, ConnectData } from '../../../native/wire/fabrics.ts';
@@ -130,6 +131,23 @@ describe('connect', () => {
       expect(controller.queues.map((queue) => queue.entries)).to.deep.equal(
         new Array(queues).fill(entries),
       );
+      await controller.disconnect();
+    }
+  });
+
+  it('opens an I/O queue on each reactor, unless told how many or granted fewer', async () => {
+    const cases: [Partial<ConnectOptions>, number, number[], number][] = [
+      [{}, 128, [0], 1],
+      [{ cores: [4, 5, 6] }, 128, [0, 1, 2], 3],
+      [{ cores: [4, 5, 6], queues: 5 }, 128, [0, 1, 2, 0, 1], 5],
+      [{ cores: [4, 5, 6] }, 2, [0, 1], 3],
+    ];
+    for (const [options, granted, reactors, asked] of cases) {
+      const { peer, connect } = makeBench();
+      peer.queuesGranted = granted;
+      const controller = await connect(options);
+      expect(controller.queues.map(({ reactor }) => reactor)).to.deep.equal(reactors);
+      expect(controller.queuesAsked).to.equal(asked);
       await controller.disconnect();
     }
   });

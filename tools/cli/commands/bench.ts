@@ -4,9 +4,11 @@ import { PATTERNS, checkOutcome, runBench } from '../bench-run.ts';
 import type { BenchJob, Pattern } from '../bench-run.ts';
 import {
   addConnectOptions,
+  addQueuesOption,
   byteCount,
   connectOptions,
   hostPort,
+  noteQueues,
   seconds,
   size,
   withController,
@@ -71,10 +73,9 @@ async function bench(
   const depth = Math.max(flags.qd + 1, 2);
   const options = connectOptions(target, nqn, { ...flags, depth });
   await withController(options, async (controller) => {
-    const granted = controller.queues.length;
-    if (flags.queues !== undefined && granted < flags.queues) {
-      context.note(`The target grants ${granted} of ${flags.queues} queues.`);
-    }
+    noteQueues((text) => {
+      context.note(text);
+    }, controller);
     const shortest = Math.min(...controller.queues.map((queue) => queue.entries));
     if (shortest < depth) {
       context.note(`The target grants queues of ${shortest} entries: commands beyond wait here.`);
@@ -91,7 +92,7 @@ async function bench(
 export const benchCommand: SubCommand = {
   name: 'bench',
   define(command, context) {
-    addConnectOptions(command)
+    addQueuesOption(addConnectOptions(command))
       .summary('measure IOPS, bandwidth and latency')
       .description(
         'Runs a load on a namespace with the native load generator and prints what it reached. ' +
@@ -106,7 +107,6 @@ export const benchCommand: SubCommand = {
       .option('--rwmixread <percent>', 'reads in rw and randrw', wholeNumber(0, 100), 50)
       .option('--bs <size>', 'bytes of a command', byteCount, 4096)
       .option('--qd <n>', 'commands in flight on each queue', wholeNumber(1, 1023), 32)
-      .option('--queues <n>', 'I/O queues (default: one per reactor)', wholeNumber(1, 128))
       .option('--runtime <time>', 'seconds, or with a unit (default 5)', seconds)
       .option('--number <n>', 'commands, instead of or besides a time', wholeNumber(1))
       .option('--warmup <time>', 'run this long before measuring', seconds, 0)

@@ -3,8 +3,10 @@ import type { Controller, Namespace } from '../../../initiator/index.ts';
 import { formatSize } from '../../../native/common/size.ts';
 import {
   addConnectOptions,
+  addQueuesOption,
   connectOptions,
   hostPort,
+  noteQueues,
   withController,
   wholeNumber,
 } from '../arguments.ts';
@@ -90,22 +92,20 @@ function printInfo(context: CliContext, controller: Controller): void {
 export const infoCommand: SubCommand = {
   name: 'info',
   define(command, context) {
-    addConnectOptions(command)
+    addQueuesOption(addConnectOptions(command))
       .summary('show controller, namespaces and queues of a subsystem')
       .description(
         'Connects to a subsystem and shows what it is, its namespaces and the queues it grants.',
       )
       .argument('<address[:port]>', 'of the target', hostPort)
       .argument('<nqn>', 'of the subsystem')
-      .option(
-        '--queues <n>',
-        'I/O queues to ask for (default: one per reactor)',
-        wholeNumber(1, 128),
-      )
       .option('--depth <n>', 'entries of each queue (default 128)', wholeNumber(2, 1024))
       .option('--json', 'print JSON')
       .action(async (target: HostPort, nqn: string, flags: Flags) => {
         await withController(connectOptions(target, nqn, flags), (controller) => {
+          noteQueues((text) => {
+            context.note(text);
+          }, controller);
           if (flags.json === true) context.printJson(infoJson(controller));
           else printInfo(context, controller);
           return Promise.resolve();
@@ -113,7 +113,10 @@ export const infoCommand: SubCommand = {
       });
     addExamples(command, [
       ['what is behind an NQN', 'nvmeof info 127.0.0.1 nqn.2026-11.io.nvmeof:disk'],
-      ['how many queues it grants', 'nvmeof info 127.0.0.1 nqn.2026-11.io.nvmeof:disk --queues 8'],
+      [
+        'how many queues it grants',
+        'nvmeof info 127.0.0.1 nqn.2026-11.io.nvmeof:disk --nr-io-queues 8',
+      ],
     ]);
   },
 };

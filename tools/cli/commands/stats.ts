@@ -6,7 +6,9 @@ import { addExamples } from '../help.ts';
 import { rates } from '../statistics/rates.ts';
 import { fetchStatistics } from '../statistics/snapshot.ts';
 import {
+  explainTable,
   hostTable,
+  queuePairTable,
   queueTable,
   ratesJson,
   reactorTable,
@@ -17,6 +19,7 @@ interface Flags {
   readonly interval: number;
   readonly count?: number;
   readonly queues?: boolean;
+  readonly reactors?: boolean;
   readonly json?: boolean;
 }
 
@@ -34,7 +37,10 @@ async function stats(context: CliContext, from: HostPort, flags: Flags): Promise
     context.print(new Date().toLocaleTimeString('en-GB'));
     const table = flags.queues === true ? queueTable(result.queues) : hostTable(result.queues);
     context.print(result.queues.length === 0 ? 'No host has I/O queues.' : table);
+    const pairs = flags.queues === true ? queuePairTable(result.queues) : '';
+    if (pairs !== '') context.print(pairs);
     context.print(reactorTable(result));
+    if (flags.reactors === true) context.print(explainTable(result));
     for (const line of transportLines(result)) context.print(line);
     context.print();
   }
@@ -57,7 +63,8 @@ export const statsCommand: SubCommand = {
       )
       .option('--interval <time>', 'between two looks (default: 1s)', seconds, 1000)
       .option('--count <n>', 'stop after so many intervals', wholeNumber(1))
-      .option('--queues', 'each queue by itself')
+      .option('--queues', 'each queue by itself: its reactor and core, rates, packets')
+      .option('--reactors', 'more of each reactor: polls, packets, batches, buffers, latency')
       .option('--json', 'print JSON, one object an interval')
       .action((from: HostPort, flags: Flags) => stats(context, from, flags));
     addExamples(command, [

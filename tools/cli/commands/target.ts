@@ -11,14 +11,14 @@ import { nonZero } from '../../../native/common/counters.ts';
 import { formatSize } from '../../../native/common/size.ts';
 import {
   coreList,
-  hostPort,
   icrcOption,
+  listenPort,
   metricsEndpoint,
   METRICS_PORT,
   socketBufferOption,
   wholeNumber,
 } from '../arguments.ts';
-import type { HostPort } from '../arguments.ts';
+import type { HostPort, ListenPort } from '../arguments.ts';
 import { CliError } from '../context.ts';
 import type { CliContext, SubCommand } from '../context.ts';
 import { ExitCode } from '../exit-codes.ts';
@@ -31,7 +31,7 @@ export interface TargetFlags {
   readonly config?: string;
   readonly export?: readonly string[];
   readonly nqn?: string;
-  readonly listen?: readonly HostPort[];
+  readonly listen?: readonly ListenPort[];
   readonly allow?: readonly string[];
   readonly cores?: number[];
   readonly poll?: boolean;
@@ -45,7 +45,7 @@ export interface TargetFlags {
   readonly json?: boolean;
 }
 
-const DEFAULT_LISTEN: HostPort = { address: '127.0.0.1', port: 4420 };
+const DEFAULT_LISTEN: ListenPort = { address: '127.0.0.1', port: 4420 };
 
 /** NQNs take letters, digits and hyphens in this place. */
 export function defaultNqn(host = hostname()): string {
@@ -66,7 +66,7 @@ function shortForm(flags: TargetFlags): TargetOptions {
   const [serial] = serials;
   const ports = flags.listen ?? [DEFAULT_LISTEN];
   return {
-    ports: ports.map(({ address, port }) => ({ address, port })),
+    ports: [...ports],
     subsystems: [
       {
         nqn: flags.nqn ?? defaultNqn(),
@@ -109,7 +109,7 @@ export async function targetConfig(flags: TargetFlags): Promise<TargetConfig> {
       },
     );
   }
-  return parseConfig({ ...(await loadConfig(flags.config)), ...overrides(flags) }, flags.config);
+  return loadConfig(flags.config, overrides(flags));
 }
 
 /** The commands with which hosts reach it, ours and the kernel's. */
@@ -208,6 +208,22 @@ function collect<T>(parse: (text: string) => T) {
   return (text: string, all: readonly T[] = []): readonly T[] => [...all, parse(text)];
 }
 
+const EXAMPLES: Parameters<typeof addExamples>[1] = [
+  ['a disk image, to hosts on this machine', 'nvmeof target --export disk.img'],
+  [
+    'a device, to one host on the network',
+    'nvmeof target --export /dev/nvme0n1,bs=4096 --listen 192.0.2.7 --allow nqn.2014-08.org.nvmexpress:uuid:…',
+  ],
+  [
+    'memory and an image read-only, two cores',
+    'nvmeof target --export memory:4GiB --export disk.img,ro --cores 2,3',
+  ],
+  [
+    'four cores, of which one network has one to itself',
+    'nvmeof target --export disk.img --cores 0-3 --listen 192.0.2.7@0-2 --listen 198.51.100.7@3',
+  ],
+];
+
 export const targetCommand: SubCommand = {
   name: 'target',
   define(command, context) {
@@ -226,9 +242,9 @@ export const targetCommand: SubCommand = {
         `of the subsystem (default: ${defaultNqn('HOSTNAME').replace('hostname', 'HOSTNAME')})`,
       )
       .option(
-        '--listen <address[:port]>',
-        'where; repeat for more (default: 127.0.0.1:4420)',
-        collect(hostPort),
+        '--listen <address[:port][@cores]>',
+        'where, and on which of --cores its queues run, such as 192.0.2.7@2,3; repeat for more (default: 127.0.0.1:4420, all cores)',
+        collect(listenPort),
       )
       .option(
         '--allow <host-nqn>',
@@ -265,16 +281,6 @@ export const targetCommand: SubCommand = {
       .addOption(new Option('--log <level>', 'log level').choices([...LOG_LEVELS]).default('info'))
       .option('--json', 'log and print JSON even on a terminal')
       .action((flags: TargetFlags) => runTarget(context, flags));
-    addExamples(command, [
-      ['a disk image, to hosts on this machine', 'nvmeof target --export disk.img'],
-      [
-        'a device, to one host on the network',
-        'nvmeof target --export /dev/nvme0n1,bs=4096 --listen 192.0.2.7 --allow nqn.2014-08.org.nvmexpress:uuid:…',
-      ],
-      [
-        'memory and an image read-only, two cores',
-        'nvmeof target --export memory:4GiB --export disk.img,ro --cores 2,3',
-      ],
-    ]);
+    addExamples(command, EXAMPLES);
   },
 };

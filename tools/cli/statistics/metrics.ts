@@ -4,6 +4,7 @@
  */
 import { Registry } from 'prom-client';
 import type { Metric } from 'prom-client';
+import type { QueuePairCounters } from '../../../native/index.ts';
 import type { QueueReport, TargetStatistics } from '../../../target/index.ts';
 import { byHost } from './by-host.ts';
 
@@ -39,31 +40,50 @@ function perQueue(pick: (queue: QueueReport) => readonly (readonly [Labels, numb
     );
 }
 
+function histogram(name: string, labels: Labels, queues: readonly QueueReport[]): Value[] {
+  const pairs = queues.flatMap(({ latency }) => latency);
+  const below = (bound: number): number =>
+    pairs.reduce((sum, [upper, count]) => (upper <= bound ? sum + count : sum), 0);
+  const all = below(Infinity);
+  const buckets = BOUNDS_NS.map((bound) => ({
+    labels: { ...labels, le: bound / 1e9 },
+    value: below(bound),
+    metricName: `${name}_bucket`,
+  }));
+  // Of each bucket its upper bound: the sum is an upper bound too.
+  const sum = pairs.reduce((total, [upper, count]) => total + upper * count, 0) / 1e9;
+  return [
+    ...buckets,
+    { labels: { ...labels, le: '+Inf' }, value: all, metricName: `${name}_bucket` },
+    { labels, value: sum, metricName: `${name}_sum` },
+    { labels, value: all, metricName: `${name}_count` },
+  ];
+}
+
 /** Of all queues of a host in a subsystem: a histogram per queue would be a lot of series. */
 function latencies({ queues }: TargetStatistics): Value[] {
-  const name = 'nvmeof_command_service_seconds';
   return byHost(queues, (queue) => queue).flatMap((members) => {
     const [first] = members;
     const labels = { subsystem: first?.subsystemNqn ?? '', host: first?.hostNqn ?? '' };
-    const pairs = members.flatMap(({ latency }) => latency);
-    const below = (bound: number): number =>
-      pairs.reduce((sum, [upper, count]) => (upper <= bound ? sum + count : sum), 0);
-    const all = below(Infinity);
-    const buckets = BOUNDS_NS.map((bound) => ({
-      labels: { ...labels, le: bound / 1e9 },
-      value: below(bound),
-      metricName: `${name}_bucket`,
-    }));
-    // Of each bucket its upper bound: the sum is an upper bound too.
-    const sum = pairs.reduce((total, [upper, count]) => total + upper * count, 0) / 1e9;
-    return [
-      ...buckets,
-      { labels: { ...labels, le: '+Inf' }, value: all, metricName: `${name}_bucket` },
-      { labels, value: sum, metricName: `${name}_sum` },
-      { labels, value: all, metricName: `${name}_count` },
-    ];
+    return histogram('nvmeof_command_service_seconds', labels, members);
   });
 }
+
+/** Of the queues on a reactor now: what those that are gone took is not in it any more. */
+function reactorLatencies({ queues, reactors }: TargetStatistics): Value[] {
+  return reactors.flatMap(({ index, core }) =>
+    histogram(
+      'nvmeof_reactor_command_service_seconds',
+      { reactor: index, core },
+      queues.filter(({ reactor }) => reactor === index),
+    ),
+  );
+}
+
+const perQueuePair = (
+  pick: (counters: QueuePairCounters) => readonly (readonly [Labels, number])[],
+): ReturnType<typeof perQueue> =>
+  perQueue(({ transport }) => (transport === undefined ? [] : pick(transport)));
 
 const perReactor =
   (pick: (reactor: TargetStatistics['reactors'][number]) => number) =>
@@ -103,6 +123,35 @@ const FAMILIES: readonly Family[] = [
     values: latencies,
   },
   {
+    ...{ name: 'nvmeof_reactor_command_service_seconds', type: 'histogram' },
+    help: 'the same by reactor, of the queues that are there',
+    values: reactorLatencies,
+  },
+  {
+    ...{ name: 'nvmeof_queue_packets_total', type: 'counter', help: 'packets of a queue pair' },
+    values: perQueuePair(({ packetsIn, packetsOut }) => [
+      [{ direction: 'in' }, packetsIn],
+      [{ direction: 'out' }, packetsOut],
+    ]),
+  },
+  {
+    ...{ name: 'nvmeof_queue_acks_total', type: 'counter', help: 'ACK packets of a queue pair' },
+    values: perQueuePair(({ acksIn, acksOut }) => [
+      [{ direction: 'in' }, acksIn],
+      [{ direction: 'out' }, acksOut],
+    ]),
+  },
+  {
+    ...{ name: 'nvmeof_queue_retransmissions_total', type: 'counter' },
+    help: 'times a queue pair went back to an earlier packet, by cause',
+    values: perQueuePair((pair) => [
+      [{ cause: 'timeout' }, pair.retransmitsTimeout],
+      [{ cause: 'nak' }, pair.retransmitsNak],
+      [{ cause: 'implied' }, pair.retransmitsImplied],
+      [{ cause: 'not_ready' }, pair.retransmitsNotReady],
+    ]),
+  },
+  {
     ...{ name: 'nvmeof_reactor_busy_seconds_total', type: 'counter' },
     help: 'time of loop iterations that found work',
     values: perReactor(({ busyNs }) => busyNs / 1e9),
@@ -121,17 +170,47 @@ const FAMILIES: readonly Family[] = [
     ...{ name: 'nvmeof_reactor_io_queues', type: 'gauge', help: 'I/O queues placed on a reactor' },
     values: perReactor(({ ioQueues }) => ioQueues),
   },
+  {
+    ...{ name: 'nvmeof_reactor_admin_queues', type: 'gauge' },
+    help: 'admin queues placed on a reactor',
+    values: perReactor(({ adminQueues }) => adminQueues),
+  },
+  {
+    ...{ name: 'nvmeof_reactor_load', type: 'gauge' },
+    help: 'what placement goes by: busy share of the last second it measured, and of the queues placed since',
+    values: perReactor(({ load }) => load),
+  },
+  {
+    ...{ name: 'nvmeof_reactor_port_info', type: 'gauge' },
+    help: '1 for each port whose queues may be placed on a reactor',
+    values: ({ reactors }) =>
+      reactors.flatMap(({ index, core, ports }) =>
+        ports.map((port) => ({ labels: { reactor: index, core, port }, value: 1 })),
+      ),
+  },
+  {
+    ...{ name: 'nvmeof_queue_info', type: 'gauge' },
+    help: '1 for each I/O queue, with the core it runs on',
+    values: ({ queues, reactors }) => {
+      const cores = new Map(reactors.map(({ index, core }) => [index, core]));
+      return queues.map((queue) => ({
+        labels: { ...queueLabels(queue), core: cores.get(queue.reactor) ?? -1 },
+        value: 1,
+      }));
+    },
+  },
 ];
 
 /** Counters that say how something is, not what happened. */
-const GAUGES = /^live\.|_bytes$|\.gso$|\.pcap_failed$|\.connections$|\.queue_pairs$|\.memory\./;
+const GAUGES =
+  /^live\.|[a-z]_bytes$|\.gso$|\.pcap_failed$|\.connections$|\.queue_pairs$|\.memory\./;
 /** They have families of their own. */
 const ELSEWHERE = /^reactor\.\d+\.(busyNs|idleNs)$/;
 
 /** 'soft.rx.bad_icrc' is nvmeof_soft_rx_bad_icrc_total; 'reactor.0.sleeps' has its number as a label. */
 function flat(name: string, value: number): { family: Family; value: Value } {
-  const gauge = GAUGES.test(name);
   const reactor = /^reactor\.(\d+)\.(.+)$/.exec(name);
+  const gauge = GAUGES.test(reactor?.[2] ?? name);
   const plain = reactor ? `reactor_${reactor[2] ?? ''}` : name;
   const snake = plain
     .replaceAll(/([a-z0-9])([A-Z])/g, '$1_$2')

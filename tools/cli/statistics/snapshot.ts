@@ -17,12 +17,19 @@ const snapshot = z.object({
       ...{ reads: number, writes: number, others: number, errors: number },
       ...{ bytesRead: number, bytesWritten: number },
       latency: z.array(z.tuple([number, number])),
+      transport: z
+        .object({
+          ...{ packetsIn: number, packetsOut: number, acksIn: number, acksOut: number },
+          ...{ retransmitsTimeout: number, retransmitsNak: number },
+          ...{ retransmitsImplied: number, retransmitsNotReady: number },
+        })
+        .optional(),
     }),
   ),
   reactors: z.array(
     z.object({
       ...{ index: number, core: number, busyNs: number, idleNs: number, cpuNs: number },
-      ...{ ioQueues: number, adminQueues: number },
+      ...{ ports: z.array(text), ioQueues: number, adminQueues: number, load: number },
     }),
   ),
   counters: z.record(text, number),
