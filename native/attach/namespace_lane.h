@@ -56,11 +56,11 @@ struct IoRequest {
 class NamespaceLane {
  public:
   // `depth`: commands in flight at most; what the queue takes. Registers a page for the ranges of
-  // Dataset Management.
+  // Dataset Management. On any thread but another reactor's, as register_memory().
   static Result<std::unique_ptr<NamespaceLane>> create(nvmf::HostEngine* engine,
                                                        reactor::Reactor* reactor, uint32_t queue,
                                                        uint32_t depth, const Geometry& geometry);
-  virtual ~NamespaceLane() = default;  // with nothing in flight
+  virtual ~NamespaceLane() = default;  // with nothing in flight, and not inside a `done`
 
   virtual void submit(IoRequest* request) = 0;
   // For register_memory of what requests name, with the engine's region_access(). Null: the queue
