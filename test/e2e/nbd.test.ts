@@ -45,7 +45,8 @@ describe('attach: NBD clients', function () {
 
   async function startAttach(path = socket, nsid = 1): Promise<Process> {
     const args = ['attach', target.address, target.nqn, '--nsid', String(nsid), '--nbd', path];
-    const running = new Process([...args, '--cores', '0,1']);
+    // A machine that is busy with all these clients may leave a Keep Alive waiting.
+    const running = new Process([...args, '--cores', '0,1', '--keep-alive', '60s']);
     await running.waitFor(/Stop with/);
     return running;
   }
