@@ -17,7 +17,7 @@ parsers=(
   rdma/soft/cm/{mad,request_check,agent_messages}.cc
   rdma/soft/{responder,read_responder,unreliable_responder,completer}.cc
   nvmf/{capsule,sgl,io_commands,target_receive}.cc
-  attach/nbd/{handshake,request,connection}.cc
+  attach/nbd/{handshake,request}.cc
 )
 
 # The tools of the clang that built the programs.

@@ -18,18 +18,14 @@ constexpr unsigned kInfoTypes = 4;
 using State = Handshake::State;
 
 // Legal moves: bit `to` of row `from`.
-constexpr uint8_t bit(State state) {
-  return static_cast<uint8_t>(1u << static_cast<unsigned>(state));
+constexpr unsigned bit(State state) {
+  return 1u << static_cast<unsigned>(state);
 }
-template <typename... States>
-constexpr uint8_t bits(States... states) {
-  return static_cast<uint8_t>((bit(states) | ... | 0));
-}
-constexpr uint8_t kMoves[] = {
-    /* ClientFlags  */ bits(State::OptionHeader, State::Closed),
-    /* OptionHeader */ bits(State::OptionData, State::SkippedData, State::Closed),
-    /* OptionData   */ bits(State::OptionHeader, State::Transmission, State::Closed),
-    /* SkippedData  */ bits(State::OptionHeader),
+constexpr unsigned kMoves[] = {
+    /* ClientFlags  */ bit(State::OptionHeader) | bit(State::Closed),
+    /* OptionHeader */ bit(State::OptionData) | bit(State::SkippedData) | bit(State::Closed),
+    /* OptionData   */ bit(State::OptionHeader) | bit(State::Transmission) | bit(State::Closed),
+    /* SkippedData  */ bit(State::OptionHeader),
     /* Transmission */ 0,
     /* Closed       */ 0,
 };
@@ -51,12 +47,6 @@ const Handshake::Option Handshake::kOptions[] = {
     {option::kStructuredReply, &Handshake::answer_structured_reply},
 };
 
-const char* Handshake::to_string(State state) {
-  static constexpr const char* kNames[] = {"ClientFlags", "OptionHeader", "OptionData",
-                                           "SkippedData", "Transmission", "Closed"};
-  return kNames[static_cast<unsigned>(state)];
-}
-
 Handshake::Handshake(const Export* offered) : export_(offered) {
   uint8_t* const greeting = append(18);
   put64(greeting, kGreetingMagic);
@@ -66,7 +56,8 @@ Handshake::Handshake(const Export* offered) : export_(offered) {
 
 void Handshake::move(State to) {
   if ((kMoves[static_cast<unsigned>(state_)] & bit(to)) == 0) {
-    std::fprintf(stderr, "nvmeof: NBD handshake %s -> %s\n", to_string(state_), to_string(to));
+    std::fprintf(stderr, "nvmeof: NBD handshake state %u -> %u\n", static_cast<unsigned>(state_),
+                 static_cast<unsigned>(to));
     std::abort();
   }
   state_ = to;

@@ -38,7 +38,6 @@ class Handshake {
 
   State state() const { return state_; }
   bool structured_replies() const { return structured_; }
-  static const char* to_string(State state);
 
  private:
   struct Option;
