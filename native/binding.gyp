@@ -28,7 +28,7 @@
     {
       'target_name': 'nvmeof_core',
       'type': 'static_library',
-      'sources': ["<!@(find reactor rdma block nvmf -name '*.cc' | LC_ALL=C sort)"],
+      'sources': ["<!@(find reactor rdma block nvmf attach -name '*.cc' | LC_ALL=C sort)"],
     },
     {
       'target_name': 'nvmeof',

@@ -5,6 +5,7 @@
 #include <string_view>
 #include <utility>
 
+#include "addon/attach_entry.h"
 #include "addon/instance.h"
 #include "rdma/counter_totals.h"
 
@@ -70,6 +71,20 @@ void add_devices(Counters& all, Instance& instance) {
   }
 }
 
+void add_attachments(Counters& all, Instance& instance) {
+  const auto read = [](const std::atomic<uint64_t>& counter) {
+    return static_cast<double>(counter.load(std::memory_order_relaxed));
+  };
+  all["live.attachments"] = static_cast<double>(instance.attachments.size());
+  all["live.nbdConnections"] = 0;
+  for (const auto& [id, entry] : instance.attachments.all()) {
+    all["nbd.accepted"] += read(entry->nbd.accepted);
+    all["nbd.hungUp"] += read(entry->nbd.hung_up);
+    all["nbd.requests"] += read(entry->nbd.requests);
+    all["live.nbdConnections"] += read(entry->nbd.live_connections);
+  }
+}
+
 void add_reactors(Counters& all, const Runtime& runtime) {
   for (const auto& side : runtime.sides) {
     const reactor::Counters& counters = side->reactor->counters();
@@ -105,6 +120,7 @@ Napi::Value counters(const Arguments& arguments) {
   all["live.commands"] =
       static_cast<double>(instance.commands.size() - instance.free_commands.size());
   all["live.regions"] = 0;
+  add_attachments(all, instance);
   if (instance.runtime && instance.runtime->running) {
     add_devices(all, instance);
     add_reactors(all, *instance.runtime);

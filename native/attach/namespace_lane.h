@@ -20,6 +20,8 @@ struct Geometry {
   bool can_write_zeroes = false;      // ONCS bit 3
   bool can_deallocate = false;        // ONCS bit 2
   bool volatile_write_cache = false;  // VWC bit 0: without it a flush has nothing to do
+  uint64_t write_zeroes_max = 0;      // blocks of one command: WZSL; 0: no limit of its own
+  uint64_t discard_max = 0;           // blocks of one range: DMRSL and DMSL; 0: no limit
 };
 
 enum class Operation : uint8_t { Read, Write, Flush, WriteZeroes, Discard };
@@ -56,11 +58,11 @@ struct IoRequest {
 class NamespaceLane {
  public:
   // `depth`: commands in flight at most; what the queue takes. Registers a page for the ranges of
-  // Dataset Management.
+  // Dataset Management. On any thread but another reactor's, as register_memory().
   static Result<std::unique_ptr<NamespaceLane>> create(nvmf::HostEngine* engine,
                                                        reactor::Reactor* reactor, uint32_t queue,
                                                        uint32_t depth, const Geometry& geometry);
-  virtual ~NamespaceLane() = default;  // with nothing in flight
+  virtual ~NamespaceLane() = default;  // with nothing in flight, and not inside a `done`
 
   virtual void submit(IoRequest* request) = 0;
   // For register_memory of what requests name, with the engine's region_access(). Null: the queue

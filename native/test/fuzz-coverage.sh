@@ -11,12 +11,13 @@ limit=-max_total_time=$seconds
 required=95
 
 # What takes apart bytes that a stranger sent: packets, messages of connection management, capsules with their SGLs and
-# commands, and the packets of a queue pair in both directions.
+# commands, the packets of a queue pair in both directions, and what NBD clients say.
 parsers=(
   rdma/soft/packet.cc
   rdma/soft/cm/{mad,request_check,agent_messages}.cc
   rdma/soft/{responder,read_responder,unreliable_responder,completer}.cc
   nvmf/{capsule,sgl,io_commands,target_receive}.cc
+  attach/nbd/{handshake,request}.cc
 )
 
 # The tools of the clang that built the programs.
