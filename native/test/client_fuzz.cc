@@ -48,7 +48,7 @@ struct World {
     int ends[2];
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) std::abort();
     client = ends[1];
-    session = std::make_unique<attach::ClientSession>(ends[0], &lane, 0);
+    session = std::make_unique<attach::ClientSession>(ends[0], &lane, &counters, 0);
   }
   ~World() {
     if (client >= 0) close(client);
@@ -104,7 +104,8 @@ struct World {
   }
   uint32_t* tail() { return &reinterpret_cast<nvmeof_ring_words*>(memory)->submission_tail; }
 
-  FakeLane lane{64, 512};
+  FakeLane lane{64 * 512};
+  attach::ClientCounters counters;
   int client = -1;
   std::unique_ptr<attach::ClientSession> session;
   uint8_t* memory = nullptr;
@@ -146,8 +147,8 @@ void toggle_hold(World& world, Input&) {
   world.lane.hold = !world.lane.hold;
 }
 void release(World& world, Input& input) {
-  if (!world.lane.held.empty())
-    world.lane.release_one(static_cast<attach::IoEnd>(input.number(1) % 3), 0x281);
+  world.lane.end = static_cast<attach::IoEnd>(input.number(1) % 3);
+  world.lane.release(1);
 }
 void fall_asleep(World& world, Input&) {
   world.session->arm();
@@ -193,7 +194,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
   World world;
   Input input{bytes, size};
   if (size > 1 && bytes[0] == 254) {  // the lane takes no memory
-    world.lane.refuses = true;
+    world.lane.refuse_memory = true;
     input = {bytes + 1, size - 1};
   }
   world.hello(input);
@@ -207,14 +208,13 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
   close(std::exchange(world.client, -1));
   world.lane.hold = false;
   world.turn();
-  world.lane.release_all();
+  world.lane.release();
   // A look handles a bounded number of messages that were left in the socket.
   for (int i = 0; i < 1000 && world.session->is_listening(); i++) world.turn();
-  world.lane.release_all();
+  world.lane.release();
   world.turn();
   require(world.session->state() == attach::ClientSession::State::Over, "the session is not over");
-  require(world.lane.live == 0, "a request is left");
+  require(world.lane.in_flight() == 0, "a request is left");
   require(world.lane.regions == 0, "memory is left registered");
-  require(!world.lane.memory_gone, "a request ran without its memory");
   return 0;
 }

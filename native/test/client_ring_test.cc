@@ -41,7 +41,7 @@ TEST(every_operation_does_what_it_says) {
   const nvmeof_geometry& geometry = *nvmeof_get_geometry(client.client);
   CHECK_EQ(geometry.size_bytes, uint64_t{2048} * 512);
   CHECK_EQ(geometry.block_bytes, 512u);
-  CHECK_EQ(geometry.transfer_max, 64u * 1024);
+  CHECK_EQ(geometry.transfer_max, 128u * 1024);
   CHECK(!geometry.read_only && geometry.write_cache && geometry.can_trim &&
         geometry.can_write_zeroes);
   auto* const out = static_cast<uint8_t*>(nvmeof_alloc(client.client, 8192));
@@ -87,14 +87,13 @@ TEST(the_status_of_a_failed_command_comes_through) {
   rig.on_lane(0, [](FakeLane& lane) { lane.hold = true; });
   for (uint64_t i = 0; i < 2; i++) CHECK_EQ(client.queue(NVMEOF_READ, 0, 512, data, i), 0);
   nvmeof_submit(client.client);
-  size_t held = 0;
-  REQUIRE(eventually([&] {
-    rig.on_lane(0, [&](FakeLane& lane) { held = lane.held.size(); });
-    return held == 2;
-  }));
+  REQUIRE(eventually([&] { return rig.held(0) == 2; }));
   rig.on_lane(0, [](FakeLane& lane) {
-    lane.release_one(attach::IoEnd::Failed, 0x281);
-    lane.release_one(attach::IoEnd::Disconnected);
+    lane.end = attach::IoEnd::Failed;
+    lane.status = 0x281;
+    lane.release(1);
+    lane.end = attach::IoEnd::Disconnected;
+    lane.release(1);
   });
   nvmeof_completion done[2];
   CHECK_EQ(nvmeof_wait(client.client, done, 2, 2, nullptr), 2);
@@ -134,7 +133,7 @@ TEST(waiting_ends_with_its_time) {
   CHECK_EQ(nvmeof_outstanding(client.client), 1u);
   rig.on_lane(0, [](FakeLane& lane) {
     lane.hold = false;
-    lane.release_all();
+    lane.release();
   });
   CHECK_EQ(nvmeof_wait(client.client, &done, 1, 1, nullptr), 1);
 }
@@ -214,8 +213,8 @@ TEST(many_clients_on_several_lanes_each_see_their_own) {
   }
   for (std::thread& thread : threads) thread.join();
   CHECK_EQ(wrong.load(), 0);
-  CHECK(eventually([&] { return rig.ends() == 6; }));
-  for (const auto& lane : rig.lanes) CHECK(lane->submitted > 0);
+  CHECK(eventually([&] { return rig.counters.live == 0; }));
+  for (const auto& lane : rig.lanes) CHECK(!lane->seen.empty());
 }
 
 TEST(a_client_that_dies_is_waited_for) {
@@ -233,24 +232,15 @@ TEST(a_client_that_dies_is_waited_for) {
   REQUIRE(child > 0);
   int status = 0;
   waitpid(child, &status, 0);
-  size_t held = 0;
-  int regions = 0;
-  CHECK(eventually([&] {
-    rig.on_lane(0, [&](FakeLane& lane) { held = lane.held.size(); });
-    return held == 5;
-  }));
+  CHECK(eventually([&] { return rig.held(0) == 5; }));
   usleep(20'000);  // many looks at the socket
-  rig.on_lane(0, [&](FakeLane& lane) { regions = lane.regions; });
-  CHECK_EQ(regions, 1);
-  CHECK_EQ(rig.ends(), 0u);
-  rig.on_lane(0, [](FakeLane& lane) { lane.release_all(); });
-  CHECK(eventually([&] { return rig.ends() == 1; }));
-  CHECK(rig.last_end().empty());
-  rig.on_lane(0, [&](FakeLane& lane) {
-    CHECK_EQ(lane.regions, 0);
-    CHECK(!lane.memory_gone);
-    lane.hold = false;
-  });
+  CHECK_EQ(rig.lanes[0]->regions.load(), 1);
+  CHECK_EQ(rig.counters.live.load(), 1u);
+  rig.on_lane(0, [](FakeLane& lane) { lane.release(); });
+  CHECK(eventually([&] { return rig.counters.live == 0; }));
+  CHECK_EQ(rig.lanes[0]->regions.load(), 0);
+  CHECK_EQ(rig.counters.sent_away.load(), 0u);
+  rig.on_lane(0, [](FakeLane& lane) { lane.hold = false; });
   LibraryClient next(rig.path);
   CHECK_EQ(next.run(NVMEOF_FLUSH, 0, 0), 0);
 }
@@ -262,13 +252,8 @@ TEST(a_server_that_closes_says_why) {
   rig.on_lane(0, [](FakeLane& lane) { lane.hold = true; });
   CHECK_EQ(sleeping.queue(NVMEOF_FLUSH, 0, 0), 0);  // the first client: the first lane
   nvmeof_submit(sleeping.client);
-  size_t held = 0;
-  REQUIRE(eventually([&] {
-    rig.on_lane(0, [&](FakeLane& lane) { held = lane.held.size(); });
-    return held == 1;
-  }));
-  rig.begin_close();
-  rig.set_closing();
+  REQUIRE(eventually([&] { return rig.held(0) == 1; }));
+  rig.server->begin_stop();
   nvmeof_completion done;
   CHECK_EQ(nvmeof_wait(sleeping.client, &done, 1, 1, nullptr), -EPIPE);
   CHECK(std::string(nvmeof_why(sleeping.client)) == "the namespace was detached");
@@ -279,12 +264,14 @@ TEST(a_server_that_closes_says_why) {
   }));
   CHECK_EQ(polled, -EPIPE);
   CHECK_EQ(polling.queue(NVMEOF_FLUSH, 0, 0), -EPIPE);
-  CHECK(!rig.closed);  // one request is in flight
-  rig.on_lane(0, [](FakeLane& lane) { lane.release_all(); });
-  CHECK(eventually([&] { return rig.closed.load(); }));
-  CHECK_EQ(rig.server->clients(), 0u);
+  CHECK(eventually([&] { return rig.counters.live == 1; }));  // one request is in flight
+  CHECK_EQ(rig.lanes[0]->regions.load(), 1);
+  rig.on_lane(0, [](FakeLane& lane) { lane.release(); });
+  rig.server->wait_stopped();
+  CHECK_EQ(rig.counters.live.load(), 0u);
+  CHECK_EQ(rig.lanes[0]->regions.load(), 0);
   LibraryClient late(rig.path);
-  CHECK_EQ(late.error, -ECONNREFUSED);
+  CHECK_EQ(late.error, -ENOENT);
 }
 
 TEST(connecting_says_what_is_wrong) {
@@ -299,8 +286,8 @@ TEST(connecting_says_what_is_wrong) {
   CHECK(std::strstr(why, "entries") != nullptr);
   CHECK_EQ(nvmeof_connect(rig.path.c_str(), &large, &client, why), -EINVAL);
   CHECK(std::strstr(why, "data_bytes") != nullptr);
-  rig.on_lane(0, [](FakeLane& lane) { lane.refuses = true; });
-  CHECK_EQ(nvmeof_connect(rig.path.c_str(), nullptr, &client, why), -ENOTCONN);
+  rig.on_lane(0, [](FakeLane& lane) { lane.refuse_memory = true; });
+  CHECK_EQ(nvmeof_connect(rig.path.c_str(), nullptr, &client, why), -ENOMEM);
   CHECK(client == nullptr);
 }
 
@@ -315,7 +302,7 @@ TEST(clients_beyond_the_limit_are_refused_in_words) {
   CHECK_EQ(extra.error, -EUSERS);
   CHECK(std::strstr(extra.why, "64 clients") != nullptr);
   clients.pop_back();
-  CHECK(eventually([&] { return rig.server->clients() == attach::kClientsMax - 1; }));
+  CHECK(eventually([&] { return rig.counters.live == attach::kClientsMax - 1; }));
   LibraryClient instead(rig.path, 1, 4096);
   CHECK_EQ(instead.error, 0);
 }

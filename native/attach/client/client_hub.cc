@@ -6,8 +6,9 @@
 
 namespace nvmeof::attach {
 
-ClientHub::ClientHub(reactor::Reactor* reactor, NamespaceLane* lane, Ended ended)
-    : reactor_(reactor), lane_(lane), ended_(std::move(ended)) {}
+ClientHub::ClientHub(reactor::Reactor* reactor, NamespaceLane* lane, ClientCounters* counters,
+                     Ended ended)
+    : reactor_(reactor), lane_(lane), counters_(counters), ended_(std::move(ended)) {}
 
 ClientHub::~ClientHub() {
   assert(clients_.empty());
@@ -20,7 +21,8 @@ void ClientHub::add(int socket) {
     reactor_->add(&outlet_, reactor::Stage::Block);
   }
   reactor_->add_fd(socket);
-  clients_.push_back({std::make_unique<ClientSession>(socket, lane_, reactor_->now()), true});
+  clients_.push_back(
+      {std::make_unique<ClientSession>(socket, lane_, counters_, reactor_->now()), true});
 }
 
 void ClientHub::close(int error, const std::string& reason) {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "attach/client/client_counters.h"
 #include "attach/client/client_session.h"
 #include "attach/namespace_lane.h"
 #include "reactor/reactor.h"
@@ -20,7 +21,7 @@ class ClientHub {
   using Ended = std::function<void(const std::string& reason)>;
 
   // All on the reactor's thread. The lane outlives the hub.
-  ClientHub(reactor::Reactor* reactor, NamespaceLane* lane, Ended ended);
+  ClientHub(reactor::Reactor* reactor, NamespaceLane* lane, ClientCounters* counters, Ended ended);
   ~ClientHub();  // empty
 
   void add(int socket);  // owns it
@@ -55,6 +56,7 @@ class ClientHub {
 
   reactor::Reactor* const reactor_;
   NamespaceLane* const lane_;
+  ClientCounters* const counters_;
   const Ended ended_;
   Intake intake_{this};
   Outlet outlet_{this};

@@ -1,71 +1,64 @@
-// Serves an attached namespace to clients over shared memory: takes connections of a listening
+// Serves an attached namespace to clients over shared memory: takes the connections of a listening
 // socket on the first lane's reactor and gives them to the lanes in turn.
 #pragma once
-#include <atomic>
+#include <condition_variable>
 #include <cstdint>
-#include <functional>
 #include <memory>
-#include <string>
+#include <mutex>
+#include <span>
 #include <vector>
 
+#include "attach/client/client_counters.h"
 #include "attach/client/client_hub.h"
-#include "attach/namespace_lane.h"
+#include "attach/consumer.h"
+#include "attach/unix_listener.h"
 #include "reactor/reactor.h"
 
 namespace nvmeof::attach {
 
+// At one time; further ones are refused.
 inline constexpr uint32_t kClientsMax = 64;
 
-class ClientServer final : public reactor::Poller {
+class ClientServer final : public Consumer, private reactor::Poller {
  public:
-  struct Place {
-    reactor::Reactor* reactor;
-    NamespaceLane* lane;
-  };
-  // A client has gone: why it was sent away, or nothing when it left. Any of the reactors' threads.
-  using Ended = std::function<void(const std::string& reason)>;
+  // On a control thread, as everything here. There is at least one lane.
+  static Result<std::unique_ptr<ClientServer>> start(const std::string& path,
+                                                     std::span<const LaneOnReactor> lanes,
+                                                     ClientCounters* counters);
+  ~ClientServer() override;
 
-  // `listener`: a listening SOCK_SEQPACKET socket with O_NONBLOCK, owned. The lanes outlive the
-  // server; there is at least one. Call from no reactor.
-  ClientServer(int listener, const std::vector<Place>& places, Ended ended);
-  ~ClientServer() override;  // after `closed`, from no reactor
-
-  // Sends everybody away with this reason. `closed` is called once, on the first reactor's thread,
-  // when nothing of any client is left. From no reactor.
-  void close(int error, const std::string& reason, std::function<void()> closed);
-
-  uint32_t clients() const { return clients_.load(std::memory_order_relaxed); }  // any thread
-
-  // The first reactor's loop.
-  int poll(reactor::TimeNs now) override;
-  bool arm() override;
-  reactor::TimeNs next_deadline() const override;
+  // Takes the socket away and says goodbye; what is in flight goes on.
+  void begin_stop() override;
+  void wait_stopped() override;
 
  private:
   struct Seat {
-    Place place;
+    reactor::Reactor* reactor;
     std::unique_ptr<ClientHub> hub;
-    bool told = false;  // to close
   };
 
-  int accept_some();
+  ClientServer(std::unique_ptr<UnixListener> listener, std::span<const LaneOnReactor> lanes,
+               ClientCounters* counters);
+  int poll(reactor::TimeNs now) override;
+  bool arm() override;
+  reactor::TimeNs next_deadline() const override;
+  void watch(bool wanted);
   void seat(int socket);
-  void tell_to_close();
+  void refuse(int socket);
+  void client_ended(const std::string& reason);
 
-  static constexpr reactor::TimeNs kLookEvery = 2'000'000;
-  static constexpr reactor::TimeNs kClosingLook = 200'000;
-
-  int listener_;
+  std::unique_ptr<UnixListener> listener_;
+  ClientCounters* const counters_;
   std::vector<Seat> seats_;
+  std::mutex mutex_;  // of the following
+  std::condition_variable changed_;
+  uint32_t clients_ = 0;
+  bool stop_begun_ = false;
+  // The first reactor's.
   size_t next_seat_ = 0;
-  std::atomic<uint32_t> clients_{0};
   bool armed_ = false;
+  bool watched_ = false;  // the socket ends sleep
   reactor::TimeNs next_look_ = 0;
-  reactor::TimeNs looked_ = 0;
-  // While closing.
-  std::function<void()> closed_;
-  int close_error_ = 0;
-  std::string close_reason_;
 };
 
 }  // namespace nvmeof::attach

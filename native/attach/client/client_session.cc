@@ -42,8 +42,13 @@ uint32_t flags_of(const Geometry& geometry) {
 
 }  // namespace
 
-ClientSession::ClientSession(int socket, NamespaceLane* lane, reactor::TimeNs now)
-    : socket_(socket), lane_(lane), greeting_until_(now + kGreetingLimit), next_look_(now) {}
+ClientSession::ClientSession(int socket, NamespaceLane* lane, ClientCounters* counters,
+                             reactor::TimeNs now)
+    : socket_(socket),
+      lane_(lane),
+      counters_(counters),
+      greeting_until_(now + kGreetingLimit),
+      next_look_(now) {}
 
 ClientSession::~ClientSession() {
   assert(free_.size() == slots_.size() && "requests in flight name this memory");
@@ -159,6 +164,7 @@ int ClientSession::take_entries() {
     return 1;
   }
   const uint32_t count = std::min(submitted, kBatch);
+  counters_->requests.fetch_add(count, std::memory_order_relaxed);
   for (uint32_t i = 0; i < count; i++) start(rings_->take());
   return static_cast<int>(count);
 }

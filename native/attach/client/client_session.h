@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "attach/client/client_counters.h"
 #include "attach/client/server_rings.h"
 #include "attach/client/shared_memory.h"
 #include "attach/namespace_lane.h"
@@ -29,7 +30,7 @@ class ClientSession {
   static constexpr reactor::TimeNs kLookEvery = 2'000'000;
 
   // Owns `socket` (SOCK_SEQPACKET, connected).
-  ClientSession(int socket, NamespaceLane* lane, reactor::TimeNs now);
+  ClientSession(int socket, NamespaceLane* lane, ClientCounters* counters, reactor::TimeNs now);
   ~ClientSession();  // Greeting or Over, or never given to a reactor
   ClientSession(const ClientSession&) = delete;
   ClientSession& operator=(const ClientSession&) = delete;
@@ -66,6 +67,7 @@ class ClientSession {
 
   int socket_;
   NamespaceLane* const lane_;
+  ClientCounters* const counters_;
   State state_ = State::Greeting;
   std::string reason_;
   reactor::TimeNs greeting_until_;

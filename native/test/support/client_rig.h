@@ -10,7 +10,6 @@
 #include <atomic>
 #include <cstdlib>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
@@ -32,78 +31,52 @@ bool eventually(F&& condition) {
   return true;
 }
 
-inline int listen_on(const std::string& path) {
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  path.copy(address.sun_path, sizeof address.sun_path - 1);
-  const int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-  if (bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0 || listen(fd, 64) != 0)
-    std::abort();
-  return fd;
-}
-
 class ClientRig {
  public:
   explicit ClientRig(unsigned lanes_wanted = 1, reactor::TimeNs spin = 50'000) {
     char folder[] = "/tmp/nvmeof-client-XXXXXX";
     folder_ = mkdtemp(folder);
     path = folder_ + "/socket";
-    std::vector<attach::ClientServer::Place> places;
+    std::vector<attach::LaneOnReactor> places;
     for (unsigned i = 0; i < lanes_wanted; i++) {
       reactor::Options options;
       options.spin = spin;
       auto started = reactor::Reactor::start(i, options);
       if (!started) std::abort();
       reactors.push_back(std::move(*started));
-      lanes.push_back(std::make_unique<FakeLane>());
+      lanes.push_back(std::make_unique<FakeLane>(kBytes));
       places.push_back({reactors[i].get(), lanes[i].get()});
     }
-    server = std::make_unique<attach::ClientServer>(
-        listen_on(path), places, [this](const std::string& reason) {
-          const std::lock_guard<std::mutex> lock(mutex_);
-          ends_.push_back(reason);
-        });
+    auto begun = attach::ClientServer::start(path, places, &counters);
+    if (!begun) std::abort();
+    server = std::move(*begun);
   }
   ~ClientRig() {
-    close();
-    unlink(path.c_str());
+    server->begin_stop();
+    server->wait_stopped();
     rmdir(folder_.c_str());
   }
 
-  void begin_close() {
-    server->close(ESHUTDOWN, "the namespace was detached", [this] { closed = true; });
-  }
-  void close() {
-    if (!server) return;
-    if (!closing_) begin_close();
-    if (!eventually([this] { return closed.load(); })) std::abort();
-    server.reset();
-  }
-  void set_closing() { closing_ = true; }
   template <typename F>
   void on_lane(unsigned index, F&& work) {
     run_on(*reactors[index], [&] { work(*lanes[index]); });
   }
-  size_t ends() {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    return ends_.size();
+  size_t held(unsigned index) {
+    size_t count = 0;
+    on_lane(index, [&](FakeLane& lane) { count = lane.held.size(); });
+    return count;
   }
-  std::string last_end() {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    return ends_.empty() ? "" : ends_.back();
-  }
+
+  static constexpr uint64_t kBytes = 1 << 20;
 
   std::string path;
   std::vector<std::unique_ptr<reactor::Reactor>> reactors;
   std::vector<std::unique_ptr<FakeLane>> lanes;
+  attach::ClientCounters counters;
   std::unique_ptr<attach::ClientServer> server;
-  std::atomic<bool> closed{false};
 
  private:
   std::string folder_;
-  bool closing_ = false;
-  std::mutex mutex_;
-  std::vector<std::string> ends_;
 };
 
 // The library's client, with its inside open.

@@ -1,6 +1,7 @@
-// A namespace in memory behind the lane's interface: does requests at once, or holds them until
-// told. One reactor's thread, or none.
+// A lane over plain memory: requests end inside submit(), or when the test lets them.
 #pragma once
+#include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <deque>
 #include <memory>
@@ -10,88 +11,97 @@
 
 namespace nvmeof::test {
 
+class FakeRegion final : public rdma::MemoryRegion {
+ public:
+  explicit FakeRegion(std::atomic<int>* live) : live_(live) { live_->fetch_add(1); }
+  ~FakeRegion() override { live_->fetch_sub(1); }
+  uint32_t lkey() const override { return 1; }
+  uint32_t rkey() const override { return 2; }
+
+ private:
+  std::atomic<int>* const live_;
+};
+
 class FakeLane final : public attach::NamespaceLane {
  public:
-  explicit FakeLane(uint64_t blocks = 2048, uint32_t block_bytes = 512)
-      : bytes(blocks * block_bytes) {
+  using Operation = attach::Operation;
+  using IoEnd = attach::IoEnd;
+  struct Seen {
+    Operation operation;
+    bool fua, deallocate;
+    uint64_t offset, length;
+  };
+
+  explicit FakeLane(uint64_t bytes, uint32_t lba_bytes = 512) : memory(bytes) {
     shape.nsid = 1;
-    shape.lba_bytes = block_bytes;
-    shape.lba_count = blocks;
-    shape.transfer_max = 64 * 1024;
+    shape.lba_bytes = lba_bytes;
+    shape.lba_count = bytes / lba_bytes;
+    shape.transfer_max = 128 * 1024;
     shape.can_write_zeroes = shape.can_deallocate = shape.volatile_write_cache = true;
   }
 
   void submit(attach::IoRequest* request) override {
-    live++;
-    submitted++;
+    live_++;
+    seen.push_back(
+        {request->operation, request->fua, request->deallocate, request->offset, request->length});
     held.push_back(request);
-    if (!hold) release_all();
+    if (!hold) release(1);
+  }
+  // Ends the oldest requests.
+  void release(size_t count = SIZE_MAX) {
+    for (; count > 0 && !held.empty(); count--) {
+      attach::IoRequest* const request = held.front();
+      held.pop_front();
+      if (end == IoEnd::Ok) run(*request);
+      live_--;
+      request->done(request, end, status);
+    }
   }
   Result<std::unique_ptr<rdma::MemoryRegion>> register_memory(uint8_t*, size_t) override {
-    if (refuses) return Error{ENOTCONN, "attach: the queue is closed"};
-    regions++;
-    return std::unique_ptr<rdma::MemoryRegion>(std::make_unique<Region>(this));
+    if (refuse_memory) return Error{ENOMEM, "no"};
+    return std::unique_ptr<rdma::MemoryRegion>(std::make_unique<FakeRegion>(&regions));
   }
   const attach::Geometry& geometry() const override { return shape; }
-  uint32_t in_flight() const override { return live; }
+  uint32_t in_flight() const override { return live_; }
 
-  // Ends the oldest request, or all.
-  void release_one(attach::IoEnd end = attach::IoEnd::Ok, uint16_t status = 0) {
-    attach::IoRequest* const request = held.front();
-    held.pop_front();
-    if (end == attach::IoEnd::Ok) execute(*request);
-    live--;
-    request->done(request, end, status);
-  }
-  void release_all(attach::IoEnd end = attach::IoEnd::Ok) {
-    while (!held.empty()) release_one(end);
-  }
-
+  std::vector<uint8_t> memory;
   attach::Geometry shape;
-  std::vector<uint8_t> bytes;
+  std::vector<Seen> seen;
   std::deque<attach::IoRequest*> held;
-  bool hold = false;
-  bool refuses = false;
-  uint32_t live = 0;
-  uint64_t submitted = 0;
-  int regions = 0;
-  bool memory_gone = false;  // a request ran without its memory registered
+  bool hold = false, refuse_memory = false;
+  IoEnd end = IoEnd::Ok;  // of what ends from now on
+  uint16_t status = 0;
+  std::atomic<int> regions{0};
 
  private:
-  struct Region final : rdma::MemoryRegion {
-    explicit Region(FakeLane* owner) : lane(owner) {}
-    ~Region() override { lane->regions--; }
-    uint32_t lkey() const override { return 1; }
-    uint32_t rkey() const override { return 1; }
-    FakeLane* lane;
-  };
-
-  void execute(const attach::IoRequest& request) {
-    uint8_t* const block = bytes.data() + request.offset;
-    const size_t length = request.length;
-    if (length > bytes.size() || request.offset > bytes.size() - length) std::abort();
+  void run(const attach::IoRequest& request) {
+    if (request.length > memory.size() || request.offset > memory.size() - request.length) {
+      std::abort();  // the consumer has to check
+    }
+    uint8_t* const here = memory.data() + request.offset;
     switch (request.operation) {
-      case attach::Operation::Read:
-      case attach::Operation::Write: {
-        if (length > request.memory->length ||
-            request.memory_offset > request.memory->length - length)
+      case Operation::Read:
+      case Operation::Write: {
+        if (request.length == 0) return;
+        uint8_t* const there = request.memory->base + request.memory_offset;
+        if (request.length > request.memory->length ||
+            request.memory_offset > request.memory->length - request.length) {
           std::abort();
-        if (regions == 0) memory_gone = true;
-        uint8_t* const data = request.memory->base + request.memory_offset;
-        if (request.operation == attach::Operation::Read)
-          std::memcpy(data, block, length);
-        else
-          std::memcpy(block, data, length);
+        }
+        const bool read = request.operation == Operation::Read;
+        std::memcpy(read ? there : here, read ? here : there, request.length);
         return;
       }
-      case attach::Operation::WriteZeroes:
-      case attach::Operation::Discard:
-        std::memset(block, 0, length);
+      case Operation::WriteZeroes:
+      case Operation::Discard:
+        std::memset(here, 0, request.length);
         return;
-      case attach::Operation::Flush:
+      case Operation::Flush:
         return;
     }
   }
+
+  uint32_t live_ = 0;
 };
 
 }  // namespace nvmeof::test
