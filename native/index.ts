@@ -20,6 +20,8 @@ export type QueueId = number;
 export type TableId = number;
 export type BackingId = number;
 export type BufferId = number;
+/** A namespace that other processes use through this one. */
+export type AttachmentId = number;
 /** Names one command that native handed up, or that JavaScript submitted; unique per queue while it lives. */
 export type Tag = number;
 /** Names a change whose end is reported by an `operationDone` event. */
@@ -154,6 +156,29 @@ export interface BenchOptions {
   readonly verify: boolean;
   readonly bufferArenaBytes: number;
   readonly seed: bigint;
+}
+
+/** What the controller says of a namespace and of commands on it; a limit of 0 is none. */
+export interface AttachGeometry {
+  readonly nsid: number;
+  readonly lbaBytes: number;
+  readonly lbaCount: bigint;
+  /** Data of one command, a multiple of `lbaBytes`. */
+  readonly transferBytesMax: number;
+  readonly writeZeroesBlocksMax: bigint;
+  readonly discardBlocksMax: bigint;
+  readonly readOnly: boolean;
+  readonly writeZeroes: boolean;
+  readonly deallocate: boolean;
+  readonly volatileWriteCache: boolean;
+}
+
+export interface AttachOptions {
+  /** Connected and bound I/O queues of one controller; the first on each reactor is used. */
+  readonly queues: readonly QueueId[];
+  /** Commands in flight on each of them, at most. */
+  readonly depth: number;
+  readonly geometry: AttachGeometry;
 }
 
 /** One direction's figures; times in ns. */
@@ -361,6 +386,21 @@ export interface Door {
   freeBuffer(buffer: BufferId): void;
   bench(options: BenchOptions): Promise<BenchResult>;
 
+  // Attached namespaces. `attach` and `serveNbd` wait for a loop iteration of each reactor.
+  attach(options: AttachOptions): AttachmentId;
+  /**
+   * Listens on the Unix socket `path`, mode 0600, for clients of the NBD protocol. `description` is shown to them. Throws
+   * with `code` EADDRINUSE when a live process listens there.
+   */
+  serveNbd(attachment: AttachmentId, path: string, description: string): void;
+  /** The same for clients over shared memory (native/client), such as fio's engine. */
+  serveClients(attachment: AttachmentId, path: string): void;
+  /**
+   * Takes the sockets away, hangs up on clients and resolves when the last request has ended: when the controller has
+   * answered, or its queue has closed. Closing the device does the same.
+   */
+  detach(attachment: AttachmentId): Promise<void>;
+
   /** Either side: graceful disconnect; `queueClosed` follows. */
   closeQueue(queue: QueueId): void;
 }
@@ -398,6 +438,10 @@ export const DOOR_FUNCTIONS = {
   allocateBuffer: 2,
   freeBuffer: 1,
   bench: 1,
+  attach: 1,
+  serveNbd: 3,
+  serveClients: 2,
+  detach: 1,
   closeQueue: 1,
 } as const satisfies Readonly<Record<keyof Door, number>>;
 

@@ -47,6 +47,10 @@ constexpr Function kFunctions[] = {
     {"allocateBuffer", 2, allocate_buffer},
     {"freeBuffer", 1, free_buffer},
     {"bench", 1, bench},
+    {"attach", 1, attach_namespace},
+    {"serveNbd", 3, serve_nbd},
+    {"serveClients", 2, serve_clients},
+    {"detach", 1, detach},
     {"closeQueue", 1, close_queue},
 };
 

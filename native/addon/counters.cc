@@ -3,6 +3,7 @@
 #include <string>
 #include <utility>
 
+#include "addon/attach_entry.h"
 #include "addon/instance.h"
 #include "rdma/counter_totals.h"
 
@@ -43,6 +44,25 @@ void add_devices(Counters& all, Instance& instance) {
   }
 }
 
+void add_attachments(Counters& all, Instance& instance) {
+  const auto read = [](const std::atomic<uint64_t>& counter) {
+    return static_cast<double>(counter.load(std::memory_order_relaxed));
+  };
+  all["live.attachments"] = static_cast<double>(instance.attachments.size());
+  all["live.nbdConnections"] = 0;
+  all["live.clients"] = 0;
+  for (const auto& [id, entry] : instance.attachments.all()) {
+    all["nbd.accepted"] += read(entry->nbd.accepted);
+    all["nbd.hungUp"] += read(entry->nbd.hung_up);
+    all["nbd.requests"] += read(entry->nbd.requests);
+    all["live.nbdConnections"] += read(entry->nbd.live_connections);
+    all["clients.accepted"] += read(entry->clients.accepted);
+    all["clients.sentAway"] += read(entry->clients.sent_away);
+    all["clients.requests"] += read(entry->clients.requests);
+    all["live.clients"] += read(entry->clients.live);
+  }
+}
+
 void add_reactors(Counters& all, const Runtime& runtime) {
   for (const auto& side : runtime.sides) {
     const reactor::Counters& counters = side->reactor->counters();
@@ -76,6 +96,7 @@ Napi::Value counters(const Arguments& arguments) {
   all["live.commands"] =
       static_cast<double>(instance.commands.size() - instance.free_commands.size());
   all["live.regions"] = 0;
+  add_attachments(all, instance);
   if (instance.runtime && instance.runtime->running) {
     add_devices(all, instance);
     add_reactors(all, *instance.runtime);

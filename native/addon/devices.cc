@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "addon/address.h"
+#include "addon/attach_entry.h"
 #include "addon/bench_run.h"
 #include "addon/instance.h"
 #include "addon/task.h"
@@ -146,11 +147,21 @@ void Instance::close_device(uint32_t id) {
   for (const auto& run : benches) {
     if (run->uses(id)) run->stop();
   }
+  std::vector<std::pair<uint32_t, std::shared_ptr<AttachEntry>>> attached;
+  for (const auto& [number, entry] : attachments.all()) {
+    if (entry->device == id) attached.emplace_back(number, entry);
+  }
+  for (const auto& [number, entry] : attached) entry->attachment->begin_stop();
   for (const auto& on : device.on) {
     run_and_wait(*on->reactor(), [&on] { on->begin_close(); });
   }
   for (const auto& run : benches) {
     if (run->uses(id)) run->wait();
+  }
+  // Closed queues end what is in flight.
+  for (const auto& [number, entry] : attached) {
+    entry->attachment->finish();
+    attachments.erase(number);
   }
   const reactor::TimeNs give_up = reactor::monotonic_now() + kCloseWait;
   while (busy(device) && reactor::monotonic_now() < give_up) {

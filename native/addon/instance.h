@@ -22,6 +22,7 @@
 namespace nvmeof::addon {
 
 class BenchRun;
+struct AttachEntry;
 
 // One reactor, and what belongs to it.
 struct ReactorSide {
@@ -115,6 +116,7 @@ struct Instance {
   std::vector<uint32_t> free_commands;
   uint32_t next_tag = 1;
   std::set<std::shared_ptr<BenchRun>> benches;
+  Registry<std::shared_ptr<AttachEntry>> attachments{"attachment"};
   bool tearing_down = false;  // the environment ends: JavaScript must not be touched any more
 };
 
@@ -162,5 +164,10 @@ Napi::Value allocate_buffer(const Arguments& arguments);
 Napi::Value free_buffer(const Arguments& arguments);
 // bench.cc
 Napi::Value bench(const Arguments& arguments);
+// attach.cc
+Napi::Value attach_namespace(const Arguments& arguments);
+Napi::Value serve_nbd(const Arguments& arguments);
+Napi::Value serve_clients(const Arguments& arguments);
+Napi::Value detach(const Arguments& arguments);
 
 }  // namespace nvmeof::addon

@@ -79,7 +79,7 @@ class Lane final : public NamespaceLane {
   const uint32_t queue_;
   const Geometry geometry_;
   const unsigned lba_shift_;
-  uint64_t transfer_max_ = 0;
+  uint64_t transfer_max_ = 0, write_zeroes_max_ = 0, discard_max_ = 0;  // bytes
   std::unique_ptr<rdma::Arena> ranges_;
   std::unique_ptr<rdma::MemoryRegion> ranges_region_;
   nvmf::HostMemory ranges_memory_{};
@@ -115,6 +115,11 @@ Result<void> check(uint32_t depth, const Geometry& geometry) {
   return {};
 }
 
+// Of two limits; 0 is none.
+uint64_t least(uint64_t limit, uint64_t always) {
+  return limit == 0 ? always : std::min(limit, always);
+}
+
 Result<void> Lane::allocate(uint32_t depth) {
   transfer_max_ =
       std::min<uint64_t>({geometry_.transfer_max, kBlocksPerCommand << lba_shift_,
@@ -122,6 +127,8 @@ Result<void> Lane::allocate(uint32_t depth) {
   if (transfer_max_ == 0) {
     return invalid("a logical block of " + std::to_string(geometry_.lba_bytes) + " bytes");
   }
+  write_zeroes_max_ = least(geometry_.write_zeroes_max, kBlocksPerCommand) << lba_shift_;
+  discard_max_ = least(geometry_.discard_max, kBlocksPerRange) << lba_shift_;
   auto arena = rdma::Arena::map(size_t{depth} * nvmf::kDsmRangeBytes);
   if (!arena) return Error{arena.error().code, "attach: " + arena.error().message};
   ranges_ = std::move(*arena);
@@ -173,9 +180,9 @@ Result<std::unique_ptr<rdma::MemoryRegion>> Lane::register_memory(uint8_t* base,
 uint64_t Lane::bytes_max(Operation operation) const {
   switch (operation) {
     case Operation::WriteZeroes:
-      return kBlocksPerCommand << lba_shift_;
+      return write_zeroes_max_;
     case Operation::Discard:
-      return kBlocksPerRange << lba_shift_;
+      return discard_max_;
     default:
       return transfer_max_;
   }

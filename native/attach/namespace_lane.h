@@ -20,6 +20,8 @@ struct Geometry {
   bool can_write_zeroes = false;      // ONCS bit 3
   bool can_deallocate = false;        // ONCS bit 2
   bool volatile_write_cache = false;  // VWC bit 0: without it a flush has nothing to do
+  uint64_t write_zeroes_max = 0;      // blocks of one command: WZSL; 0: no limit of its own
+  uint64_t discard_max = 0;           // blocks of one range: DMRSL and DMSL; 0: no limit
 };
 
 enum class Operation : uint8_t { Read, Write, Flush, WriteZeroes, Discard };

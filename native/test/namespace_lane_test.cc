@@ -202,6 +202,21 @@ TEST(a_command_never_has_more_than_65536_blocks) {
   });
 }
 
+TEST(the_controllers_own_limits_are_kept) {
+  on_reactor([] {
+    Geometry g = geometry();
+    g.write_zeroes_max = 16;
+    g.discard_max = 100;
+    LaneRig r(4, g);
+    r.submit(Operation::WriteZeroes, 0, 20 * kLba);
+    CHECK_EQ(blocks(r.answer()), 16u);
+    CHECK_EQ(blocks(r.answer()), 4u);
+    r.submit(Operation::Discard, 0, 101 * kLba);
+    CHECK_EQ(load32(r.answer().data.data() + 4), 100u);
+    CHECK_EQ(load32(r.answer().data.data() + 4), 1u);
+  });
+}
+
 TEST(write_zeroes_that_keeps_the_blocks_allocated) {
   on_reactor([] {
     LaneRig r;
