@@ -164,11 +164,11 @@ TEST(a_stale_file_is_taken_over) {
   folder.socket().copy(address.sun_path, sizeof address.sun_path - 1);
   REQUIRE(bind(dead, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0);
   ::close(dead);
-  auto listener = UnixListener::open(folder.socket(, SOCK_STREAM));
+  auto listener = UnixListener::open(folder.socket(), SOCK_STREAM);
   REQUIRE(bool(listener));
   // Somebody put another in its place: that one is left alone.
   REQUIRE(rename(folder.socket().c_str(), (folder.path + "/old").c_str()) == 0);
-  auto next = UnixListener::open(folder.socket(, SOCK_STREAM));
+  auto next = UnixListener::open(folder.socket(), SOCK_STREAM);
   REQUIRE(bool(next));
   (*listener).reset();
   struct stat found {};

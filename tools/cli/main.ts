@@ -7,6 +7,7 @@ import { readFileSync } from 'node:fs';
 import { benchCommand } from './commands/bench.ts';
 import { discoverCommand } from './commands/discover.ts';
 import { doctorCommand } from './commands/doctor.ts';
+import { fioCommand } from './commands/fio.ts';
 import { idCtrlCommand, idNsCommand } from './commands/identify.ts';
 import { infoCommand } from './commands/info.ts';
 import { readCommand } from './commands/read.ts';
@@ -28,6 +29,7 @@ export const SUB_COMMANDS: readonly SubCommand[] = [
   readCommand,
   writeCommand,
   benchCommand,
+  fioCommand,
   statsCommand,
   doctorCommand,
 ];
