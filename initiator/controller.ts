@@ -4,6 +4,7 @@
  * with a DisconnectedError and `disconnected` is emitted once. Runs on the JavaScript thread.
  */
 import { EventEmitter } from 'node:events';
+import { within } from '../native/common/clock.ts';
 import type { Counters } from '../native/common/counters.ts';
 import { messageOf } from '../native/common/errors.ts';
 import type { BenchOptions, BenchResult } from '../native/index.ts';
@@ -16,6 +17,7 @@ import { Cns, IdentifyNamespace as IdentifyNamespaceLayout } from '../native/wir
 import { getFeatures, getLogPage, identify, keepAlive, setFeatures } from './admin.ts';
 import type { GetFeatureFields, LogPageFields } from './admin.ts';
 import type { Association } from './association.ts';
+import { Attachment, geometryOf } from './attachment.ts';
 import { followAsyncEvents, wantedEvents } from './async-events.ts';
 import type { AsyncEvent } from './async-events.ts';
 import { bringUp, connectIoQueues, readIdentifyController, transferLimits } from './bring-up.ts';
@@ -56,6 +58,8 @@ export type ControllerBenchOptions = Omit<BenchOptions, 'queues' | 'lbaBytes'>;
 /** Linux gives a shutdown this long, or what RTD3E says. */
 const SHUTDOWN_MS_MIN = 5000;
 const EVENT_LOG_BYTES = 16;
+/** For requests of attached namespaces that are in flight. */
+const DETACH_MS_MAX = 2000;
 /** CAP.CRMS: ready independent of media. */
 const CRMS_INDEPENDENT = 1 << 1;
 
@@ -66,6 +70,7 @@ export class Controller extends EventEmitter<ControllerEvents> {
   #data: IdentifyController;
   #namespaces: NamespaceSet | undefined;
   #nextQueue = 0;
+  readonly #attachments = new Set<Attachment>();
   #state: ControllerState = 'live';
   #disconnecting: Promise<void> | undefined;
 
@@ -227,6 +232,27 @@ export class Controller extends EventEmitter<ControllerEvents> {
     });
   }
 
+  /**
+   * Makes a namespace usable by other processes, through this one's connection: one queue for each reactor. What is
+   * still attached when the controller disconnects, or is lost, is detached.
+   */
+  attach(nsid: number): Attachment {
+    this.#checkLive();
+    const namespace = this.namespace(nsid);
+    const { ioQueues, lease } = this.#association;
+    const limits = this.#namespaces?.limits;
+    if (!limits) throw new ArgumentError('a discovery controller has no namespaces');
+    const attachment = new Attachment({
+      door: lease.runtime.door,
+      description: `${this.nqn} namespace ${nsid}`,
+      queues: ioQueues.map((queue) => queue.id),
+      depth: Math.min(...ioQueues.map((queue) => queue.entries)) - 1,
+      geometry: geometryOf(namespace, this.#data, limits),
+    });
+    this.#attachments.add(attachment);
+    return attachment;
+  }
+
   /** Reactors' CPU time, for figures: nanoseconds since they started. */
   reactors(): ReturnType<Association['lease']['runtime']['door']['reactors']> {
     return this.#association.lease.runtime.door.reactors();
@@ -353,6 +379,7 @@ export class Controller extends EventEmitter<ControllerEvents> {
     if (this.#state !== 'live') return;
     this.#state = 'lost';
     this.#keepAlive.stop();
+    void this.#detachAll();
     void this.#association.close();
     this.emit('disconnected', error);
   }
@@ -360,13 +387,22 @@ export class Controller extends EventEmitter<ControllerEvents> {
   async #disconnect(): Promise<void> {
     const association = this.#association;
     this.#keepAlive.stop();
+    const detached = this.#detachAll();
     if (this.#state === 'live') {
       this.#state = 'disconnecting';
+      // Closing the queues ends what a silent controller does not.
+      await within(association.clock, DETACH_MS_MAX, detached);
       await association.closeIoQueues();
       await this.#shutdown();
     }
+    await detached;
     await association.close();
     if (this.#state === 'disconnecting') this.#state = 'disconnected';
+  }
+
+  async #detachAll(): Promise<void> {
+    await Promise.all([...this.#attachments].map((attachment) => attachment.detach()));
+    this.#attachments.clear();
   }
 
   /** The controller may be gone already; then there is nothing to shut down. */

@@ -6,6 +6,7 @@ export { connect } from './connect.ts';
 export { discover } from './discovery.ts';
 export type { DiscoveredPath, DiscoveryLog } from './discovery.ts';
 export type { ConnectOptions, DiscoverOptions, TransportOptions } from './options.ts';
+export type { Attachment } from './attachment.ts';
 export { Controller } from './controller.ts';
 export type {
   ControllerBenchOptions,

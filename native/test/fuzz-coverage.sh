@@ -10,14 +10,15 @@ limit=-max_total_time=$seconds
 ((seconds > 0)) || limit=-runs=0
 required=95
 
-# What takes apart bytes that a stranger sent: packets, messages of connection management, clients over shared memory, capsules with their SGLs and
-# commands, and the packets of a queue pair in both directions.
+# What takes apart bytes that a stranger sent: packets, messages of connection management, capsules with their SGLs and
+# commands, the packets of a queue pair in both directions, and what clients say: NBD's, and those over shared memory.
 parsers=(
   rdma/soft/packet.cc
   rdma/soft/cm/{mad,request_check,agent_messages}.cc
   rdma/soft/{responder,read_responder,unreliable_responder,completer}.cc
   attach/client/{client_input,server_rings,client_session}.cc
   nvmf/{capsule,sgl,io_commands,target_receive}.cc
+  attach/nbd/{handshake,request,connection}.cc
 )
 
 # The tools of the clang that built the programs.

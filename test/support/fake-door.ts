@@ -5,6 +5,8 @@
  */
 import type {
   AcceptOptions,
+  AttachOptions,
+  AttachmentId,
   BackingId,
   BackingInfo,
   BackingOptions,
@@ -67,6 +69,8 @@ export class FakeDoor implements Door {
   readonly calls: DoorCall[] = [];
   readonly completed: CompletedCommand[] = [];
   readonly runtime: Runtime;
+
+  readonly attachments = new Set<AttachmentId>();
 
   onOpenDevice: ((options: DeviceOptions) => void) | undefined;
   onConnect: ((queue: QueueId, options: ConnectOptions) => void) | undefined;
@@ -337,6 +341,26 @@ export class FakeDoor implements Door {
     this.#record('bench', options);
     if (!this.onBench) return Promise.reject(new Error('FakeDoor: no onBench'));
     return Promise.resolve(this.onBench(options));
+  }
+
+  attach(options: AttachOptions): AttachmentId {
+    this.#record('attach', options);
+    const id = this.#handle();
+    this.attachments.add(id);
+    return id;
+  }
+
+  serveNbd(attachment: AttachmentId, path: string, description: string): void {
+    this.#record('serveNbd', attachment, path, description);
+    if (!this.attachments.has(attachment)) throw systemError('ENOENT', `no ${attachment}`);
+  }
+
+  detach(attachment: AttachmentId): Promise<void> {
+    this.#record('detach', attachment);
+    const known = this.attachments.delete(attachment);
+    return known
+      ? Promise.resolve()
+      : Promise.reject(systemError('ENOENT', `no attachment ${attachment}`));
   }
 
   /** Without a hook the queue closes at once. */

@@ -4,6 +4,7 @@
  */
 import { Command, CommanderError } from 'commander';
 import { readFileSync } from 'node:fs';
+import { attachCommand } from './commands/attach.ts';
 import { benchCommand } from './commands/bench.ts';
 import { discoverCommand } from './commands/discover.ts';
 import { doctorCommand } from './commands/doctor.ts';
@@ -29,6 +30,7 @@ export const SUB_COMMANDS: readonly SubCommand[] = [
   readCommand,
   writeCommand,
   benchCommand,
+  attachCommand,
   fioCommand,
   statsCommand,
   doctorCommand,

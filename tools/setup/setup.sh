@@ -1,7 +1,7 @@
 #!/bin/bash
 # Sets up what is missing (npm run setup): Debian packages, npm packages, the native build, the compiled TypeScript.
 # Quick and silent when all is there. As root it installs Debian packages; otherwise it names them and stops.
-#   setup.sh [--test] [PACKAGE...]   PACKAGE: Debian packages that the caller needs besides; --test: with what the tests need besides: clang with its fuzzing runtime, clang-format, llvm for coverage, iproute2
+#   setup.sh [--test] [PACKAGE...]   PACKAGE: Debian packages that the caller needs besides; --test: with what the tests need besides: clang with its fuzzing runtime, clang-format, llvm for coverage, iproute2, NBD clients
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -45,7 +45,7 @@ install_packages() {
   local test=false
   if [ "${1:-}" = --test ]; then
     test=true
-    wanted+=(clang clang-format llvm iproute2)
+    wanted+=(clang clang-format llvm iproute2 libnbd-bin nbdkit qemu-utils fio)
     shift
   fi
   wanted+=("$@")

@@ -20,6 +20,7 @@ import {
   seconds,
   wholeNumber,
 } from '../../../tools/cli/arguments.ts';
+import { nbdCommands } from '../../../tools/cli/commands/attach.ts';
 import { jobOf } from '../../../tools/cli/commands/bench.ts';
 import { connectCommands, defaultNqn, targetConfig } from '../../../tools/cli/commands/target.ts';
 import { CliError, toJson } from '../../../tools/cli/context.ts';
@@ -134,6 +135,17 @@ describe('exit codes', () => {
     const version = await run(['--version']);
     expect(version).to.include({ code: 0 });
     expect(version.stdout).to.match(/^\d+\.\d+\.\d+\n$/);
+  });
+
+  it('attach wants to know for whom', async () => {
+    const { code, stderr } = await run(['attach', '127.0.0.1', 'nqn.x']);
+    expect(code).to.equal(2);
+    expect(stderr).to.contain('--nbd SOCKET');
+    expect(nbdCommands("/tmp/a b'c", 4096, 2)).to.deep.equal([
+      "nbd-client -unix '/tmp/a b'\\''c' /dev/nbd0 -block-size 4096 -connections 2",
+      "qemu-img info 'nbd+unix:///?socket=/tmp/a%20b'\\''c'",
+      "fio --name=nbd --ioengine=nbd --uri='nbd+unix:///?socket=/tmp/a%20b'\\''c' --rw=randread --bs=4k --iodepth=32",
+    ]);
   });
 
   it('an error is one sentence; its origin is shown when asked for', async () => {

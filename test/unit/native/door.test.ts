@@ -10,7 +10,13 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect } from 'chai';
 import { DOOR_FUNCTIONS, doorPath, loadDoor } from '../../../native/index.ts';
-import type { BenchOptions, ConnectOptions, Door, DoorEvent } from '../../../native/index.ts';
+import type {
+  AttachOptions,
+  BenchOptions,
+  ConnectOptions,
+  Door,
+  DoorEvent,
+} from '../../../native/index.ts';
 import { decodeEvents, RECORD_BYTES_MAX } from '../../../native/events.ts';
 
 type Call = (...args: unknown[]) => unknown;
@@ -49,6 +55,23 @@ const BENCH: BenchOptions = {
   verify: false,
   bufferArenaBytes: 4096,
   seed: 1n,
+};
+
+const ATTACH: AttachOptions = {
+  queues: [NO_ID],
+  depth: 127,
+  geometry: {
+    nsid: 1,
+    lbaBytes: 512,
+    lbaCount: 8n,
+    transferBytesMax: 4096,
+    writeZeroesBlocksMax: 0n,
+    discardBlocksMax: 0n,
+    readOnly: false,
+    writeZeroes: true,
+    deallocate: true,
+    volatileWriteCache: false,
+  },
 };
 
 interface Wrong {
@@ -180,6 +203,13 @@ const WRONG: Readonly<Record<keyof Door, readonly Wrong[]>> = {
     { args: [{ ...BENCH, queues: [] }], error: 'RangeError', message: /queues must be a list/ },
     { args: [BENCH], error: 'ENOENT', message: /no queue/ },
   ],
+  attach: [
+    { args: [{ ...ATTACH, queues: [] }], error: 'RangeError', message: /queues must be a list/ },
+    { args: [{ ...ATTACH, depth: 0 }], error: 'RangeError', message: /depth must be/ },
+    { args: [ATTACH], error: 'ENOENT', message: /no queue/ },
+  ],
+  serveNbd: [{ args: [NO_ID, '/tmp/none', ''], error: 'ENOENT', message: /no attachment/ }],
+  detach: [{ args: [NO_ID], error: 'ENOENT', message: /no attachment/ }],
   closeQueue: [{ args: [NO_ID], error: 'ENOENT', message: /no queue/ }],
 };
 

@@ -28,7 +28,8 @@ export interface FioFlags extends ConnectFlags {
 }
 
 type Place =
-  | { readonly kind: 'socket' | 'device'; readonly path: string }
+  | { readonly kind: 'socket'; readonly path: string }
+  | { readonly kind: 'device'; readonly path: string }
   | { readonly kind: 'target'; readonly address: string; readonly nqn: string };
 
 export interface FioRun {
@@ -53,7 +54,8 @@ export function fioRun(words: readonly string[], flags: FioFlags): FioRun {
     });
   }
   if (path === undefined) return { place: { kind: 'target', address, nqn }, job, options };
-  return { place: { kind: socket === undefined ? 'device' : 'socket', path }, job, options };
+  const kind = socket === undefined ? 'device' : 'socket';
+  return { place: { kind, path }, job, options };
 }
 
 /** Words are not parsed by the command line itself, whose error would name the argument. */
@@ -104,10 +106,9 @@ async function fio(context: CliContext, words: readonly string[], flags: FioFlag
   }
   const engine = `external:${await findEngine()}`;
   const args = (socket: string): string[] => [...defaultOptions(engine, socket), ...options, file];
-  context.exitCode =
-    place.kind === 'socket'
-      ? await runFio(args(resolve(place.path)))
-      : await runOnTarget(context, place, flags, args);
+  context.exitCode = await (place.kind === 'target'
+    ? runOnTarget(context, place, flags, args)
+    : runFio(args(resolve(place.path))));
 }
 
 export const fioCommand: SubCommand = {

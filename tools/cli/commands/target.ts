@@ -23,6 +23,7 @@ import { CliError } from '../context.ts';
 import type { CliContext, SubCommand } from '../context.ts';
 import { ExitCode } from '../exit-codes.ts';
 import { addExamples } from '../help.ts';
+import { untilSignal } from '../signals.ts';
 import { StatisticsServer } from '../statistics/server.ts';
 import { LOG_LEVELS, makeLogger } from '../logging.ts';
 import type { LogLevel } from '../logging.ts';
@@ -149,20 +150,6 @@ function logStart(target: Target, config: TargetConfig, log: ReturnType<typeof m
       );
     }
   }
-}
-
-/** Resolves with the first signal; a second one ends the process at once. */
-function untilSignal(): Promise<NodeJS.Signals> {
-  return new Promise((resolve) => {
-    let asked = false;
-    const onSignal = (signal: NodeJS.Signals): void => {
-      if (asked) process.exit(ExitCode.failed);
-      asked = true;
-      resolve(signal);
-    };
-    process.on('SIGINT', onSignal);
-    process.on('SIGTERM', onSignal);
-  });
 }
 
 /** A target that cannot serve what was asked for does not stay. */

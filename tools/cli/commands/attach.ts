@@ -1,0 +1,144 @@
+/**
+ * `nvmeof attach ADDRESS NQN`: keeps one connection to a namespace, in the foreground, and lets other processes use it.
+ * It ends by a signal, or with the connection.
+ */
+import { resolve } from 'node:path';
+import type { Controller, Namespace } from '../../../initiator/index.ts';
+import { formatSize } from '../../../native/common/size.ts';
+import {
+  addConnectOptions,
+  connectOptions,
+  hostPort,
+  wholeNumber,
+  withController,
+} from '../arguments.ts';
+import type { ConnectFlags, HostPort } from '../arguments.ts';
+import { CliError } from '../context.ts';
+import type { CliContext, SubCommand } from '../context.ts';
+import { ExitCode } from '../exit-codes.ts';
+import { addExamples } from '../help.ts';
+import { untilSignal } from '../signals.ts';
+
+export interface AttachFlags extends ConnectFlags {
+  readonly nsid: number;
+  readonly nbd?: string;
+  readonly json?: boolean;
+}
+
+/** Ways for other processes to use the namespace; at least one is needed. */
+const WAYS = '--nbd SOCKET';
+
+/** A word of a shell's command line. */
+function quoted(text: string): string {
+  return /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", `'\\''`)}'`;
+}
+
+/** What reaches a socket: command lines for a person to copy. */
+export function nbdCommands(socket: string, lbaSize: number, queues: number): string[] {
+  const path = socket.split('/').map(encodeURIComponent).join('/');
+  const uri = quoted(`nbd+unix:///?socket=${path}`);
+  const several = queues > 1 ? ` -connections ${queues}` : '';
+  return [
+    `nbd-client -unix ${quoted(socket)} /dev/nbd0 -block-size ${lbaSize}${several}`,
+    `qemu-img info ${uri}`,
+    `fio --name=nbd --ioengine=nbd --uri=${uri} --rw=randread --bs=4k --iodepth=32`,
+  ];
+}
+
+function describe(controller: Controller, namespace: Namespace): string {
+  const { queues } = controller;
+  const [first] = queues;
+  const commands = (first?.entries ?? 1) - 1;
+  return (
+    `Attached ${controller.nqn} namespace ${namespace.nsid} of ${controller.endpoint}: ` +
+    `${formatSize(namespace.bytes)} (${namespace.bytes} bytes), blocks of ${namespace.lbaSize} bytes` +
+    `${namespace.writeProtected ? ', read-only' : ''}; ` +
+    `${queues.length} ${queues.length === 1 ? 'queue' : 'queues'} of ${commands} commands`
+  );
+}
+
+/** Rejects when the namespace is no longer there to be used. */
+function untilLost(context: CliContext, controller: Controller, nsid: number): Promise<never> {
+  return new Promise((_, reject) => {
+    controller.once('disconnected', reject);
+    controller.on('warning', (error) => {
+      context.note(`nvmeof: ${error.message}`);
+    });
+    controller.on('namespacesChanged', ({ removed, changed }) => {
+      if (removed.some((gone) => gone.nsid === nsid)) {
+        reject(new CliError(ExitCode.disconnected, `the target removed namespace ${nsid}`));
+      } else if (changed.some((other) => other.nsid === nsid)) {
+        context.note(
+          `nvmeof: namespace ${nsid} has changed; clients see the new size after attach is started anew`,
+        );
+      }
+    });
+  });
+}
+
+async function attach(
+  context: CliContext,
+  target: HostPort,
+  nqn: string,
+  flags: AttachFlags,
+): Promise<void> {
+  if (flags.nbd === undefined) {
+    throw new CliError(ExitCode.usage, 'nothing says how other processes shall use the namespace', {
+      remedy: `give ${WAYS}; see nvmeof attach --help`,
+    });
+  }
+  const socket = resolve(flags.nbd);
+  const signal = untilSignal();
+  await withController(connectOptions(target, nqn, flags), async (controller) => {
+    const namespace = controller.namespace(flags.nsid);
+    const lost = untilLost(context, controller, flags.nsid);
+    const attachment = controller.attach(flags.nsid);
+    attachment.serveNbd(socket);
+    const commands = nbdCommands(socket, namespace.lbaSize, controller.queues.length);
+    if (flags.json === true) {
+      const { nsid, bytes, lbaSize, writeProtected } = namespace;
+      const { queues } = controller;
+      context.printJson({ nqn, nsid, bytes, lbaSize, writeProtected, queues, socket, commands });
+    } else {
+      context.print(`${describe(controller, namespace)}.`);
+      context.print(`NBD clients find it at ${socket}:`);
+      for (const line of commands) context.print(`  ${line}`);
+      context.print('Stop with Ctrl-C or SIGTERM.');
+    }
+    context.note(`nvmeof: ${await Promise.race([signal, lost])}, detaching`);
+  });
+}
+
+export const attachCommand: SubCommand = {
+  name: 'attach',
+  define(command, context) {
+    addConnectOptions(command)
+      .summary('let other processes use a namespace (NBD)')
+      .description(
+        'Connects to a namespace and lets other processes on this machine use it through this one, in the ' +
+          'foreground, until SIGINT or SIGTERM; then clients are hung up on, and their I/O in flight is finished ' +
+          'first. When the connection is lost, I/O in flight fails, clients are hung up on, and the command ends.\n\n' +
+          'With --nbd, the clients are those of the Network Block Device protocol: the kernel (nbd-client), ' +
+          'QEMU, nbdcopy, fio. The socket belongs to the user alone (mode 0600).',
+      )
+      .argument('<address[:port]>', 'of the target', hostPort)
+      .argument('<nqn>', 'of the subsystem')
+      .option('--nsid <n>', 'namespace', wholeNumber(1, 0xffff_fffe), 1)
+      .option('--nbd <socket>', 'serve NBD clients on this Unix socket')
+      .option('--queues <n>', 'I/O queues (default: one per reactor)', wholeNumber(1, 128))
+      .option('--depth <n>', 'entries of each queue (default: 128)', wholeNumber(2, 1024))
+      .option('--json', 'print what is attached as JSON')
+      .action((target: HostPort, nqn: string, flags: AttachFlags) =>
+        attach(context, target, nqn, flags),
+      );
+    addExamples(command, [
+      ['serve a namespace to NBD clients', 'nvmeof attach 127.0.0.1 NQN --nbd /tmp/nbd.sock'],
+      [
+        'two cores, a queue on each',
+        'nvmeof attach 192.0.2.1 NQN --nsid 2 --nbd /run/nbd.sock --cores 0,1',
+      ],
+      ['as a block device of the kernel', 'nbd-client -unix /tmp/nbd.sock /dev/nbd0'],
+      ['copy it to a file', "nbdcopy 'nbd+unix:///?socket=/tmp/nbd.sock' disk.img"],
+    ]);
+  },
+};
