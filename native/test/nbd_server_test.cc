@@ -5,8 +5,8 @@
 #include <thread>
 
 #include "attach/attachment.h"
-#include "attach/unix_listener.h"
 #include "attach/nbd/server.h"
+#include "attach/unix_listener.h"
 #include "support/fake_lane.h"
 #include "support/nbd_client.h"
 #include "support/run_on.h"

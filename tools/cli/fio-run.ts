@@ -43,9 +43,7 @@ export function findEngine(): Promise<string> {
         return;
       }
       const [what, remedy] = stderr.trim().split(/: (?=apt-get|bash|give)/);
-      reject(
-        new CliError(ExitCode.failed, what ?? 'fio cannot be used', remedy ? { remedy } : {}),
-      );
+      reject(new CliError(ExitCode.failed, what ?? 'fio cannot be used', remedy ? { remedy } : {}));
     });
   });
 }

@@ -25,6 +25,7 @@ export interface FioFlags extends ConnectFlags {
   readonly nsid: number;
   readonly socket?: string;
   readonly device?: string;
+  readonly json?: boolean;
 }
 
 type Place =
@@ -98,14 +99,20 @@ async function runOnTarget(
 async function fio(context: CliContext, words: readonly string[], flags: FioFlags): Promise<void> {
   const { place, job, options } = fioRun(words, flags);
   const file = findJob(job);
+  const output = flags.json === true ? ['--output-format=json'] : [];
   if (place.kind === 'device') {
     const device = resolve(place.path);
     const defaults = defaultOptions('io_uring', device);
-    context.exitCode = await runFio([...defaults, '--direct=1', ...options, file]);
+    context.exitCode = await runFio([...defaults, '--direct=1', ...output, ...options, file]);
     return;
   }
   const engine = `external:${await findEngine()}`;
-  const args = (socket: string): string[] => [...defaultOptions(engine, socket), ...options, file];
+  const args = (socket: string): string[] => [
+    ...defaultOptions(engine, socket),
+    ...output,
+    ...options,
+    file,
+  ];
   context.exitCode = await (place.kind === 'target'
     ? runOnTarget(context, place, flags, args)
     : runFio(args(resolve(place.path))));
@@ -129,6 +136,7 @@ export const fioCommand: SubCommand = {
       .argument('[words...]', 'ADDRESS[:PORT] NQN JOB, or JOB alone, then options for fio')
       .option('--socket <socket>', 'of a running `nvmeof attach --socket`')
       .option('--device <device>', 'a block device of the kernel, with io_uring and direct I/O')
+      .option('--json', "print fio's JSON")
       .option('--nsid <n>', 'namespace', wholeNumber(1, 0xffff_fffe), 1)
       .option('--queues <n>', 'I/O queues (default: one per reactor)', wholeNumber(1, 128))
       .option('--depth <n>', 'entries of each queue (default: 128)', wholeNumber(2, 1024))
