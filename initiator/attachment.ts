@@ -74,6 +74,12 @@ export class Attachment {
     this.#door.serveNbd(this.#id, path, this.#description);
   }
 
+  /** The same for clients over shared memory (native/client), such as fio's engine. */
+  serveClients(path: string): void {
+    if (this.#detached) throw new DisconnectedError(`${this.#description} is detached`);
+    this.#door.serveClients(this.#id, path);
+  }
+
   /** Hangs up on the clients; resolves when their last request has ended, or the connection to the controller has. */
   detach(): Promise<void> {
     this.#detached ??= this.#door.detach(this.#id);

@@ -414,6 +414,8 @@ export interface Door {
    * with `code` EADDRINUSE when a live process listens there.
    */
   serveNbd(attachment: AttachmentId, path: string, description: string): void;
+  /** The same for clients over shared memory (native/client), such as fio's engine. */
+  serveClients(attachment: AttachmentId, path: string): void;
   /**
    * Takes the sockets away, hangs up on clients and resolves when the last request has ended: when the controller has
    * answered, or its queue has closed. Closing the device does the same.
@@ -459,6 +461,7 @@ export const DOOR_FUNCTIONS = {
   bench: 1,
   attach: 1,
   serveNbd: 3,
+  serveClients: 2,
   detach: 1,
   closeQueue: 1,
 } as const satisfies Readonly<Record<keyof Door, number>>;

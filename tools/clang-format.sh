@@ -1,5 +1,5 @@
 #!/bin/bash
-# Formats the C++ sources by native/.clang-format.
+# Formats the C and C++ sources by native/.clang-format.
 #   clang-format.sh [--check]   only names the files that would change, and fails
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -9,7 +9,7 @@ command -v clang-format >/dev/null || {
 }
 mapfile -d '' -t files < <(
   find native \( -name build -o -name build-test -o -name generated \) -prune -o \
-    \( -name '*.cc' -o -name '*.h' \) -print0
+    \( -name '*.cc' -o -name '*.c' -o -name '*.h' \) -print0
 )
 if [ "${1:-}" = --check ]; then
   clang-format --style=file --dry-run --Werror "${files[@]}"

@@ -35,7 +35,10 @@ const LAYERS: readonly (readonly [folder: string, allowed: readonly string[]])[]
   ['native/rdma/', ['reactor/', 'rdma/provider.h', 'rdma/connection_id.h', 'rdma/arena.h']],
   ['native/block/', ['reactor/', 'block/']],
   ['native/nvmf/', ['reactor/', 'block/', 'nvmf/', 'wire/', 'rdma/provider.h', 'rdma/arena.h']],
-  ['native/attach/', ['reactor/', 'nvmf/', 'attach/', 'rdma/provider.h', 'rdma/arena.h']],
+  [
+    'native/attach/',
+    ['reactor/', 'nvmf/', 'attach/', 'client/ring_layout.h', 'rdma/provider.h', 'rdma/arena.h'],
+  ],
   [
     'native/addon/',
     [

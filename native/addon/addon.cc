@@ -49,6 +49,7 @@ constexpr Function kFunctions[] = {
     {"bench", 1, bench},
     {"attach", 1, attach_namespace},
     {"serveNbd", 3, serve_nbd},
+    {"serveClients", 2, serve_clients},
     {"detach", 1, detach},
     {"closeQueue", 1, close_queue},
 };

@@ -75,6 +75,16 @@ Napi::Value serve_nbd(const Arguments& arguments) {
   return env.Undefined();
 }
 
+Napi::Value serve_clients(const Arguments& arguments) {
+  const Napi::Env env = arguments.env();
+  Instance& instance = Instance::running(env);
+  AttachEntry& entry = *instance.attachments.get(env, arguments.at(0, "attachment").u32());
+  const std::string path = arguments.at(1, "path").text();
+  const auto served = entry.attachment->serve_clients(path, &entry.clients);
+  if (!served) throw_error(env, served.error());
+  return env.Undefined();
+}
+
 Napi::Value detach(const Arguments& arguments) {
   const Napi::Env env = arguments.env();
   Instance& instance = Instance::of(env);

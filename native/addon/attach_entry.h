@@ -11,6 +11,7 @@ namespace nvmeof::addon {
 struct AttachEntry {
   uint32_t device = 0;
   attach::nbd::NbdCounters nbd{};
+  attach::ClientCounters clients;
   std::unique_ptr<attach::Attachment> attachment;  // before the counters go
 };
 

@@ -77,11 +77,16 @@ void add_attachments(Counters& all, Instance& instance) {
   };
   all["live.attachments"] = static_cast<double>(instance.attachments.size());
   all["live.nbdConnections"] = 0;
+  all["live.clients"] = 0;
   for (const auto& [id, entry] : instance.attachments.all()) {
     all["nbd.accepted"] += read(entry->nbd.accepted);
     all["nbd.hungUp"] += read(entry->nbd.hung_up);
     all["nbd.requests"] += read(entry->nbd.requests);
     all["live.nbdConnections"] += read(entry->nbd.live_connections);
+    all["clients.accepted"] += read(entry->clients.accepted);
+    all["clients.sentAway"] += read(entry->clients.sent_away);
+    all["clients.requests"] += read(entry->clients.requests);
+    all["live.clients"] += read(entry->clients.live);
   }
 }
 

@@ -167,6 +167,7 @@ Napi::Value bench(const Arguments& arguments);
 // attach.cc
 Napi::Value attach_namespace(const Arguments& arguments);
 Napi::Value serve_nbd(const Arguments& arguments);
+Napi::Value serve_clients(const Arguments& arguments);
 Napi::Value detach(const Arguments& arguments);
 
 }  // namespace nvmeof::addon

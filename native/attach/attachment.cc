@@ -1,8 +1,17 @@
 #include "attach/attachment.h"
 
+#include "attach/client/client_server.h"
 #include "attach/nbd/server.h"
 
 namespace nvmeof::attach {
+
+namespace {
+
+Error being_detached() {
+  return Error{ECANCELED, "the namespace is being detached"};
+}
+
+}  // namespace
 
 Result<std::unique_ptr<Attachment>> Attachment::create(const std::vector<Place>& places,
                                                        const Geometry& geometry) {
@@ -23,8 +32,17 @@ Attachment::~Attachment() = default;
 Result<void> Attachment::serve_nbd(const std::string& path, std::string description,
                                    nbd::NbdCounters* counters) {
   const std::lock_guard lock(mutex_);
-  if (stopping_) return Error{ECANCELED, "the namespace is being detached"};
+  if (stopping_) return being_detached();
   auto server = nbd::Server::start(path, on_, std::move(description), counters);
+  if (!server) return server.error();
+  consumers_.push_back(std::move(*server));
+  return {};
+}
+
+Result<void> Attachment::serve_clients(const std::string& path, ClientCounters* counters) {
+  const std::lock_guard lock(mutex_);
+  if (stopping_) return being_detached();
+  auto server = ClientServer::start(path, on_, counters);
   if (!server) return server.error();
   consumers_.push_back(std::move(*server));
   return {};

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "attach/client/client_counters.h"
 #include "attach/consumer.h"
 #include "attach/nbd/connection_group.h"
 
@@ -28,6 +29,8 @@ class Attachment {
   // Clients find it at the Unix socket `path`.
   Result<void> serve_nbd(const std::string& path, std::string description,
                          nbd::NbdCounters* counters);
+  // The same for clients over shared memory (native/client).
+  Result<void> serve_clients(const std::string& path, ClientCounters* counters);
 
   // Takes the servers away. Requests that are in flight end when the controller answers, or with
   // their queue.

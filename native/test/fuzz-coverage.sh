@@ -11,11 +11,12 @@ limit=-max_total_time=$seconds
 required=95
 
 # What takes apart bytes that a stranger sent: packets, messages of connection management, capsules with their SGLs and
-# commands, the packets of a queue pair in both directions, and what NBD clients say.
+# commands, the packets of a queue pair in both directions, and what clients say: NBD's, and those over shared memory.
 parsers=(
   rdma/soft/packet.cc
   rdma/soft/cm/{mad,request_check,agent_messages}.cc
   rdma/soft/{responder,read_responder,unreliable_responder,completer}.cc
+  attach/client/{client_input,server_rings,client_session}.cc
   nvmf/{capsule,sgl,io_commands,target_receive}.cc
   attach/nbd/{handshake,request}.cc
 )

@@ -5,8 +5,8 @@
 #include <thread>
 
 #include "attach/attachment.h"
-#include "attach/nbd/listener.h"
 #include "attach/nbd/server.h"
+#include "attach/unix_listener.h"
 #include "support/fake_lane.h"
 #include "support/nbd_client.h"
 #include "support/run_on.h"
@@ -164,11 +164,11 @@ TEST(a_stale_file_is_taken_over) {
   folder.socket().copy(address.sun_path, sizeof address.sun_path - 1);
   REQUIRE(bind(dead, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0);
   ::close(dead);
-  auto listener = UnixListener::open(folder.socket());
+  auto listener = UnixListener::open(folder.socket(), SOCK_STREAM);
   REQUIRE(bool(listener));
   // Somebody put another in its place: that one is left alone.
   REQUIRE(rename(folder.socket().c_str(), (folder.path + "/old").c_str()) == 0);
-  auto next = UnixListener::open(folder.socket());
+  auto next = UnixListener::open(folder.socket(), SOCK_STREAM);
   REQUIRE(bool(next));
   (*listener).reset();
   struct stat found {};
@@ -179,7 +179,7 @@ TEST(a_stale_file_is_taken_over) {
 TEST(paths_that_do_not_serve) {
   Folder folder;
   const auto code = [](const std::string& path) {
-    auto opened = UnixListener::open(path);
+    auto opened = UnixListener::open(path, SOCK_STREAM);
     return opened ? 0 : opened.error().code;
   };
   CHECK_EQ(code(""), ENAMETOOLONG);

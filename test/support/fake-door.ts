@@ -355,6 +355,11 @@ export class FakeDoor implements Door {
     if (!this.attachments.has(attachment)) throw systemError('ENOENT', `no ${attachment}`);
   }
 
+  serveClients(attachment: AttachmentId, path: string): void {
+    this.#record('serveClients', attachment, path);
+    if (!this.attachments.has(attachment)) throw systemError('ENOENT', `no ${attachment}`);
+  }
+
   detach(attachment: AttachmentId): Promise<void> {
     this.#record('detach', attachment);
     const known = this.attachments.delete(attachment);

@@ -39,8 +39,8 @@ export class CliError extends Error {
 
 export class CliContext {
   readonly streams: CliStreams;
-  /** What a command that ends without an error exits with. */
-  exitCode: ExitCode = ExitCodes.ok;
+  /** What a command that ends without an error exits with; `fio` passes on another program's. */
+  exitCode: number = ExitCodes.ok;
 
   constructor(streams: CliStreams) {
     this.streams = streams;

@@ -8,6 +8,7 @@ import { attachCommand } from './commands/attach.ts';
 import { benchCommand } from './commands/bench.ts';
 import { discoverCommand } from './commands/discover.ts';
 import { doctorCommand } from './commands/doctor.ts';
+import { fioCommand } from './commands/fio.ts';
 import { idCtrlCommand, idNsCommand } from './commands/identify.ts';
 import { infoCommand } from './commands/info.ts';
 import { readCommand } from './commands/read.ts';
@@ -30,6 +31,7 @@ export const SUB_COMMANDS: readonly SubCommand[] = [
   writeCommand,
   benchCommand,
   attachCommand,
+  fioCommand,
   statsCommand,
   doctorCommand,
 ];

@@ -1,5 +1,6 @@
 #include "attach/nbd/server.h"
 
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -7,7 +8,7 @@
 #include <mutex>
 #include <vector>
 
-#include "attach/nbd/listener.h"
+#include "attach/unix_listener.h"
 
 namespace nvmeof::attach::nbd {
 
@@ -98,7 +99,7 @@ Result<std::unique_ptr<Server>> Server::start(const std::string& path,
     if (!group) return group.error();
     state->sides.push_back({each.reactor, std::move(*group)});
   }
-  auto listener = UnixListener::open(path);
+  auto listener = UnixListener::open(path, SOCK_STREAM);
   if (!listener) return listener.error();
   state->listener = std::move(*listener);
   state->groups_running = state->sides.size();

@@ -208,6 +208,7 @@ const WRONG: Readonly<Record<keyof Door, readonly Wrong[]>> = {
     { args: [{ ...ATTACH, depth: 0 }], error: 'RangeError', message: /depth must be/ },
     { args: [ATTACH], error: 'ENOENT', message: /no queue/ },
   ],
+  serveClients: [{ args: [NO_ID, '/tmp/none'], error: 'ENOENT', message: /no attachment/ }],
   serveNbd: [{ args: [NO_ID, '/tmp/none', ''], error: 'ENOENT', message: /no attachment/ }],
   detach: [{ args: [NO_ID], error: 'ENOENT', message: /no attachment/ }],
   closeQueue: [{ args: [NO_ID], error: 'ENOENT', message: /no queue/ }],

@@ -3,7 +3,7 @@
  * It ends by a signal, or with the connection.
  */
 import { resolve } from 'node:path';
-import type { Controller, Namespace } from '../../../initiator/index.ts';
+import type { Attachment, Controller, Namespace } from '../../../initiator/index.ts';
 import { formatSize } from '../../../native/common/size.ts';
 import {
   addConnectOptions,
@@ -22,11 +22,12 @@ import { untilSignal } from '../signals.ts';
 export interface AttachFlags extends ConnectFlags {
   readonly nsid: number;
   readonly nbd?: string;
+  readonly socket?: string;
   readonly json?: boolean;
 }
 
 /** Ways for other processes to use the namespace; at least one is needed. */
-const WAYS = '--nbd SOCKET';
+const WAYS = '--nbd SOCKET, --socket SOCKET or both';
 
 /** A word of a shell's command line. */
 function quoted(text: string): string {
@@ -43,6 +44,37 @@ export function nbdCommands(socket: string, lbaSize: number, queues: number): st
     `qemu-img info ${uri}`,
     `fio --name=nbd --ioengine=nbd --uri=${uri} --rw=randread --bs=4k --iodepth=32`,
   ];
+}
+
+/** One way in, as it is shown to people and in JSON. */
+interface Served {
+  readonly way: 'nbd' | 'socket';
+  readonly clients: string;
+  readonly socket: string;
+  readonly commands: readonly string[];
+}
+
+/** Opens the sockets that were asked for. */
+function serve(
+  attachment: Attachment,
+  { nbd, socket }: AttachFlags,
+  lbaSize: number,
+  queues: number,
+): Served[] {
+  const served: Served[] = [];
+  if (nbd !== undefined) {
+    const path = resolve(nbd);
+    attachment.serveNbd(path);
+    const commands = nbdCommands(path, lbaSize, queues);
+    served.push({ way: 'nbd', clients: 'NBD clients', socket: path, commands });
+  }
+  if (socket !== undefined) {
+    const path = resolve(socket);
+    attachment.serveClients(path);
+    const commands = [`nvmeof fio --socket ${quoted(path)} randread-4k-qd32`];
+    served.push({ way: 'socket', clients: 'fio and native/client', socket: path, commands });
+  }
+  return served;
 }
 
 function describe(controller: Controller, namespace: Namespace): string {
@@ -82,27 +114,27 @@ async function attach(
   nqn: string,
   flags: AttachFlags,
 ): Promise<void> {
-  if (flags.nbd === undefined) {
+  if (flags.nbd === undefined && flags.socket === undefined) {
     throw new CliError(ExitCode.usage, 'nothing says how other processes shall use the namespace', {
       remedy: `give ${WAYS}; see nvmeof attach --help`,
     });
   }
-  const socket = resolve(flags.nbd);
   const signal = untilSignal();
   await withController(connectOptions(target, nqn, flags), async (controller) => {
     const namespace = controller.namespace(flags.nsid);
     const lost = untilLost(context, controller, flags.nsid);
     const attachment = controller.attach(flags.nsid);
-    attachment.serveNbd(socket);
-    const commands = nbdCommands(socket, namespace.lbaSize, controller.queues.length);
+    const served = serve(attachment, flags, namespace.lbaSize, controller.queues.length);
     if (flags.json === true) {
       const { nsid, bytes, lbaSize, writeProtected } = namespace;
       const { queues } = controller;
-      context.printJson({ nqn, nsid, bytes, lbaSize, writeProtected, queues, socket, commands });
+      context.printJson({ nqn, nsid, bytes, lbaSize, writeProtected, queues, served });
     } else {
       context.print(`${describe(controller, namespace)}.`);
-      context.print(`NBD clients find it at ${socket}:`);
-      for (const line of commands) context.print(`  ${line}`);
+      for (const { clients, socket, commands } of served) {
+        context.print(`${clients} find it at ${socket}:`);
+        for (const line of commands) context.print(`  ${line}`);
+      }
       context.print('Stop with Ctrl-C or SIGTERM.');
     }
     context.note(`nvmeof: ${await Promise.race([signal, lost])}, detaching`);
@@ -113,18 +145,20 @@ export const attachCommand: SubCommand = {
   name: 'attach',
   define(command, context) {
     addConnectOptions(command)
-      .summary('let other processes use a namespace (NBD)')
+      .summary('let other processes use a namespace (NBD, fio)')
       .description(
         'Connects to a namespace and lets other processes on this machine use it through this one, in the ' +
           'foreground, until SIGINT or SIGTERM; then clients are hung up on, and their I/O in flight is finished ' +
           'first. When the connection is lost, I/O in flight fails, clients are hung up on, and the command ends.\n\n' +
           'With --nbd, the clients are those of the Network Block Device protocol: the kernel (nbd-client), ' +
-          'QEMU, nbdcopy, fio. The socket belongs to the user alone (mode 0600).',
+          'QEMU, nbdcopy, fio. With --socket, they are programs with the C library of native/client, over shared memory: ' +
+          "fio's engine (nvmeof fio). The sockets belong to the user alone (mode 0600).",
       )
       .argument('<address[:port]>', 'of the target', hostPort)
       .argument('<nqn>', 'of the subsystem')
       .option('--nsid <n>', 'namespace', wholeNumber(1, 0xffff_fffe), 1)
       .option('--nbd <socket>', 'serve NBD clients on this Unix socket')
+      .option('--socket <socket>', 'serve clients over shared memory on this one')
       .option('--queues <n>', 'I/O queues (default: one per reactor)', wholeNumber(1, 128))
       .option('--depth <n>', 'entries of each queue (default: 128)', wholeNumber(2, 1024))
       .option('--json', 'print what is attached as JSON')
@@ -137,6 +171,7 @@ export const attachCommand: SubCommand = {
         'two cores, a queue on each',
         'nvmeof attach 192.0.2.1 NQN --nsid 2 --nbd /run/nbd.sock --cores 0,1',
       ],
+      ['for fio, over shared memory', 'nvmeof attach 127.0.0.1 NQN --socket /tmp/disk.sock'],
       ['as a block device of the kernel', 'nbd-client -unix /tmp/nbd.sock /dev/nbd0'],
       ['copy it to a file', "nbdcopy 'nbd+unix:///?socket=/tmp/nbd.sock' disk.img"],
     ]);

@@ -8,12 +8,13 @@
 
 #include "reactor/result.h"
 
-namespace nvmeof::attach::nbd {
+namespace nvmeof::attach {
 
 class UnixListener {
  public:
-  // EADDRINUSE: somebody listens there. EEXIST: there is a file of another kind.
-  static Result<std::unique_ptr<UnixListener>> open(const std::string& path);
+  // `type`: SOCK_STREAM or SOCK_SEQPACKET. EADDRINUSE: somebody listens there. EEXIST: there is a
+  // file of another kind.
+  static Result<std::unique_ptr<UnixListener>> open(const std::string& path, int type);
   ~UnixListener();
   UnixListener(const UnixListener&) = delete;
   UnixListener& operator=(const UnixListener&) = delete;
@@ -31,4 +32,4 @@ class UnixListener {
   ino_t inode_ = 0;
 };
 
-}  // namespace nvmeof::attach::nbd
+}  // namespace nvmeof::attach
