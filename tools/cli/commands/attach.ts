@@ -7,8 +7,10 @@ import type { Attachment, Controller, Namespace } from '../../../initiator/index
 import { formatSize } from '../../../native/common/size.ts';
 import {
   addConnectOptions,
+  addQueuesOption,
   connectOptions,
   hostPort,
+  noteQueues,
   wholeNumber,
   withController,
 } from '../arguments.ts';
@@ -121,6 +123,9 @@ async function attach(
   }
   const signal = untilSignal();
   await withController(connectOptions(target, nqn, flags), async (controller) => {
+    noteQueues((text) => {
+      context.note(text);
+    }, controller);
     const namespace = controller.namespace(flags.nsid);
     const lost = untilLost(context, controller, flags.nsid);
     const attachment = controller.attach(flags.nsid);
@@ -144,7 +149,7 @@ async function attach(
 export const attachCommand: SubCommand = {
   name: 'attach',
   define(command, context) {
-    addConnectOptions(command)
+    addQueuesOption(addConnectOptions(command))
       .summary('let other processes use a namespace (NBD, fio)')
       .description(
         'Connects to a namespace and lets other processes on this machine use it through this one, in the ' +
@@ -159,7 +164,6 @@ export const attachCommand: SubCommand = {
       .option('--nsid <n>', 'namespace', wholeNumber(1, 0xffff_fffe), 1)
       .option('--nbd <socket>', 'serve NBD clients on this Unix socket')
       .option('--socket <socket>', 'serve clients over shared memory on this one')
-      .option('--queues <n>', 'I/O queues (default: one per reactor)', wholeNumber(1, 128))
       .option('--depth <n>', 'entries of each queue (default: 128)', wholeNumber(2, 1024))
       .option('--json', 'print what is attached as JSON')
       .action((target: HostPort, nqn: string, flags: AttachFlags) =>

@@ -9,8 +9,10 @@ import type { Command } from 'commander';
 import { messageOf } from '../../../native/common/errors.ts';
 import {
   addConnectOptions,
+  addQueuesOption,
   connectOptions,
   hostPort,
+  noteQueues,
   wholeNumber,
   withController,
 } from '../arguments.ts';
@@ -79,6 +81,9 @@ async function runOnTarget(
   const folder = mkdtempSync(join(tmpdir(), 'nvmeof-fio-'));
   try {
     return await withController(options, async (controller) => {
+      noteQueues((text) => {
+        context.note(text);
+      }, controller);
       controller.once('disconnected', (error: Error) => {
         context.note(`nvmeof: ${error.message}`);
       });
@@ -121,7 +126,7 @@ async function fio(context: CliContext, words: readonly string[], flags: FioFlag
 export const fioCommand: SubCommand = {
   name: 'fio',
   define(command: Command, context) {
-    addConnectOptions(command)
+    addQueuesOption(addConnectOptions(command))
       .summary('run a job of fio on a namespace')
       .description(
         'Runs fio on a namespace and passes its exit code on. With an address and an NQN it connects for the length ' +
@@ -138,7 +143,6 @@ export const fioCommand: SubCommand = {
       .option('--device <device>', 'a block device of the kernel, with io_uring and direct I/O')
       .option('--json', "print fio's JSON")
       .option('--nsid <n>', 'namespace', wholeNumber(1, 0xffff_fffe), 1)
-      .option('--queues <n>', 'I/O queues (default: one per reactor)', wholeNumber(1, 128))
       .option('--depth <n>', 'entries of each queue (default: 128)', wholeNumber(2, 1024))
       .action((words: string[], flags: FioFlags) => fio(context, words, flags));
     addExamples(command, [
