@@ -25,7 +25,8 @@ constexpr unsigned kMoves[kCommandStates] = {
     /* Waiting */ bit(CommandState::Fetching) | bit(CommandState::Executing) |
         bit(CommandState::Ready) | bit(CommandState::Free),
     /* Fetching */ bit(CommandState::Executing) | bit(CommandState::Control) |
-        bit(CommandState::Ready) | bit(CommandState::Free),
+        bit(CommandState::Waiting) | bit(CommandState::Fetching) | bit(CommandState::Ready) |
+        bit(CommandState::Free),
     /* Executing */ bit(CommandState::Ready) | bit(CommandState::Free),
     /* Control */ bit(CommandState::Waiting) | bit(CommandState::Ready) | bit(CommandState::Free),
     /* Ready */ bit(CommandState::Sending) | bit(CommandState::Free),

@@ -2,6 +2,7 @@
 //
 //   Free → Parsed → Waiting → Fetching → Executing → Ready → Sending → Free
 //                               or → Control → (Waiting) → Ready
+//   Fetching → (Waiting) → Fetching, once: the namespace shrank under data fetched into it
 //
 // Parsed: accepted in this round, started at its end. Waiting: for a data buffer. Fetching: RDMA
 // READ of the host's data, queued or posted. Executing: in the backing. Control: with the control

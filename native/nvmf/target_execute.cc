@@ -61,14 +61,15 @@ void TargetEngineImpl::fetched(Command* command) {
     hand_up(command);
 }
 
-// The host's data are in the namespace. When its end moved down meanwhile, some may not be: the
-// host repeats the command, and hears then what is wrong with it, if anything is.
+// The host's data are in the namespace. When its end moved down meanwhile, some may have been cut
+// off: they are fetched once more, through a buffer, and what becomes of them is seen then.
 void TargetEngineImpl::placed(Command* command) {
   const Namespace* entry = command->entry;
   if (entry->removed) return refuse(command, {status::kInvalidNamespace, sqe::kNsid});
-  if (entry->backing->shrinks() != command->shrinks)
-    return refuse(command, {status::kNamespaceNotReady, kNoParameter});
-  finish(command);
+  if (entry->backing->shrinks() == command->shrinks) return finish(command);
+  command->in_place = false;
+  command->payload = nullptr;
+  need_buffer(command, data_.get(), io_buffer_bytes(*command));
 }
 
 void TargetEngineImpl::execute(Command* command) {
