@@ -61,17 +61,6 @@ void TargetEngineImpl::fetched(Command* command) {
     hand_up(command);
 }
 
-// The host's data are in the namespace. When its end moved down meanwhile, some may have been cut
-// off: they are fetched once more, through a buffer, and what becomes of them is seen then.
-void TargetEngineImpl::placed(Command* command) {
-  const Namespace* entry = command->entry;
-  if (entry->removed) return refuse(command, {status::kInvalidNamespace, sqe::kNsid});
-  if (entry->backing->shrinks() == command->shrinks) return finish(command);
-  command->in_place = false;
-  command->payload = nullptr;
-  need_buffer(command, data_.get(), io_buffer_bytes(*command));
-}
-
 void TargetEngineImpl::execute(Command* command) {
   // Removed while the command waited: nothing was done yet, and the removal need not wait for it.
   if (command->entry->removed) return refuse(command, {status::kInvalidNamespace, sqe::kNsid});

@@ -1,8 +1,8 @@
 // The target engine's parts in one class, over several files by subject: target_engine.cc (set-up,
 // polling, queues' lives), target_receive.cc (capsules in), target_receives.cc (their buffers),
-// target_serve.cc (whose turn it is), target_execute.cc (buffers, fetching, block requests),
-// target_send.cc (work requests out), target_control.cc (namespaces, the control plane's calls,
-// counters). Reactor's thread.
+// target_serve.cc (whose turn it is), target_in_place.cc (reads and writes without buffers),
+// target_execute.cc (buffers, fetching, block requests), target_send.cc (work requests out),
+// target_control.cc (namespaces, the control plane's calls, counters). Reactor's thread.
 #pragma once
 #include <atomic>
 #include <string>
@@ -123,9 +123,11 @@ class TargetEngineImpl final : public TargetEngine {
   uint32_t take_capsule(TargetQueue* queue, const WaitingCapsule& waiting);
   void launch_arrivals();
   void launch(Command* command);
+  // target_in_place.cc
+  bool in_place(Command* command);
   bool read_in_place(Command* command);
   bool write_in_place(Command* command);
-  bool in_place(Command* command);
+  void placed(Command* command);
   // target_serve.cc
   void await_service(TargetQueue* queue, ServiceList* list);
   void forget_service(TargetQueue* queue);
@@ -151,7 +153,6 @@ class TargetEngineImpl final : public TargetEngine {
   void have_memory(Command* command);
   void fetch(Command* command);
   void fetched(Command* command);
-  void placed(Command* command);
   void execute(Command* command);
   void run(Command* command, bool first);
   bool next_flush_target(Command* command);

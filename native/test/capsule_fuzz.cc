@@ -15,6 +15,7 @@
 
 using namespace nvmeof::test;
 using namespace nvmeof::nvmf;
+namespace rdma = nvmeof::rdma;
 
 namespace {
 
@@ -43,13 +44,18 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* input, size_t size) {
   limits.arena_bytes *= 2;
   limits.shared_receives = 16;
   limits.in_capsule_bytes = 384;  // the longest capsules of the input are longer
-  ScriptedBacking first(128 * 1024), second(64 * 1024, 4096), third(32 * 1024);
+  limits.sole_reactor = true;
+  rdma::Capabilities device = LoopbackFabric::full_capabilities();
+  device.free_registration = true;
+  ScriptedBacking first(128 * 1024), second(64 * 1024, 4096), third(32 * 1024), memory(16 * 1024);
+  memory.is_resident = true;
   third.deallocates = false;  // the backings outlive the rig's channels
-  TargetRig rig(limits);
+  TargetRig rig(limits, device);
   rig.add_namespace(1, &first);
   rig.add_namespace(2, &second);
   rig.add_namespace(3, &third, false, 4096);
   rig.add_namespace(4, &third, true);
+  rig.add_namespace(5, &memory);
   auto hosts = std::array{std::make_unique<RawHost>(&rig, kQueues[0], 8, 128 * 1024),
                           std::make_unique<RawHost>(&rig, kQueues[1], 8, 128 * 1024)};
   rig.bind(*hosts[0]);
