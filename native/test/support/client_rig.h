@@ -61,9 +61,15 @@ class ClientRig {
   void on_lane(unsigned index, F&& work) {
     run_on(*reactors[index], [&] { work(*lanes[index]); });
   }
+  // A lane belongs to its reactor's thread: whoever counts asks there.
   size_t held(unsigned index) {
     size_t count = 0;
     on_lane(index, [&](FakeLane& lane) { count = lane.held.size(); });
+    return count;
+  }
+  size_t seen(unsigned index) {
+    size_t count = 0;
+    on_lane(index, [&](FakeLane& lane) { count = lane.seen.size(); });
     return count;
   }
 
