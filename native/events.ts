@@ -14,51 +14,52 @@ export const RECORD_BYTES_MAX = HEADER_BYTES + 512 + (1 << 20);
 
 const EMPTY = new Uint8Array();
 
-/** The record at `at` in the drained buffer. Most records are completions: only what a decoder asks for is made. */
+/** One record of the drained buffer. Most records are completions: only what a decoder asks for is made. */
 class EventRecord {
   readonly view: DataView;
   readonly #bytes: Uint8Array;
-  at = 0;
+  /** Where the record begins. */
+  #at = 0;
 
-  constructor(bytes: Uint8Array, view: DataView) {
+  constructor(bytes: Uint8Array, length: number) {
     this.#bytes = bytes;
-    this.view = view;
+    this.view = new DataView(bytes.buffer, bytes.byteOffset, length);
   }
 
   get kind(): number {
-    return this.view.getUint16(this.at + 4, true);
+    return this.view.getUint16(this.#at + 4, true);
   }
   get id(): number {
-    return this.view.getUint32(this.at + 12, true);
+    return this.view.getUint32(this.#at + 12, true);
   }
   get tag(): number {
-    return this.view.getUint32(this.at + 16, true);
+    return this.view.getUint32(this.#at + 16, true);
   }
   get code(): number {
-    return this.view.getUint32(this.at + 20, true);
+    return this.view.getUint32(this.#at + 20, true);
   }
   get value(): bigint {
-    return this.view.getBigUint64(this.at + 24, true);
+    return this.view.getBigUint64(this.#at + 24, true);
   }
   /** Where the first part begins, and its length. */
   get payload(): number {
-    return this.at + HEADER_BYTES;
+    return this.#at + HEADER_BYTES;
   }
   get firstBytes(): number {
-    return this.view.getUint16(this.at + 6, true);
+    return this.view.getUint16(this.#at + 6, true);
   }
   get first(): Uint8Array {
     return this.#copy(this.payload, this.firstBytes);
   }
   get second(): Uint8Array {
-    return this.#copy(this.payload + this.firstBytes, this.view.getUint32(this.at + 8, true));
+    return this.#copy(this.payload + this.firstBytes, this.view.getUint32(this.#at + 8, true));
   }
 
   /** Moves on to the record at `offset`; returns its size. */
   moveTo(offset: number): number {
     const room = this.view.byteLength - offset;
     if (room < HEADER_BYTES) throw new RangeError('event record without a whole header');
-    this.at = offset;
+    this.#at = offset;
     const size = this.view.getUint32(offset, true);
     const first = this.firstBytes;
     const second = this.view.getUint32(offset + 8, true);
@@ -184,8 +185,7 @@ const DECODERS: Readonly<Record<number, (record: EventRecord) => DoorEvent>> = {
 
 /** Copies what it returns: the buffer is reused at once. */
 export function decodeEvents(buffer: Uint8Array, length: number): DoorEvent[] {
-  const view = new DataView(buffer.buffer, buffer.byteOffset, length);
-  const record = new EventRecord(buffer, view);
+  const record = new EventRecord(buffer, length);
   const events: DoorEvent[] = [];
   for (let offset = 0; offset < length;) {
     const size = record.moveTo(offset);

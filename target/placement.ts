@@ -61,10 +61,16 @@ function byKeys(keys: (view: PlacementView) => readonly number[]) {
 }
 
 const ADMIN_ORDER = byKeys(({ ioQueues, adminQueues, load, reactor }) => [
-  ...[ioQueues, adminQueues, load, reactor],
+  ioQueues,
+  adminQueues,
+  load,
+  reactor,
 ]);
 const IO_ORDER = byKeys(({ ioQueues, load, adminQueues, reactor }) => [
-  ...[ioQueues, load, adminQueues, reactor],
+  ioQueues,
+  load,
+  adminQueues,
+  reactor,
 ]);
 
 export const leastLoaded: PlacementRule = (admin, loads) => {

@@ -8,8 +8,6 @@ namespace nvmeof::addon {
 
 namespace {
 
-constexpr size_t kQueuesMax = 1024;
-
 attach::Geometry unpack(const Argument& from) {
   attach::Geometry geometry;
   geometry.nsid = from["nsid"].u32(1, 0xFFFFFFFE);
@@ -28,23 +26,16 @@ attach::Geometry unpack(const Argument& from) {
 // One lane a reactor: the first of its queues.
 std::vector<attach::Attachment::Place> places_of(Instance& instance, const Argument& options,
                                                  uint32_t& device) {
-  const Napi::Env env = instance.env;
   const uint32_t depth = options["depth"].u32(1, 65535);
   std::vector<attach::Attachment::Place> places;
-  std::set<uint32_t> taken;
-  for (const uint32_t id : options["queues"].u32_list(kQueuesMax)) {
-    const Queue& queue = instance.queues.get(env, id);
-    DeviceOnReactor* on = instance.on(queue);
-    nvmf::HostEngine* engine = on->host_if_made();
-    if (!queue.host || !engine) {
-      throw_error(env, {ENOTCONN, "attach: queue " + std::to_string(id) +
-                                      " is not a connected queue of an initiator"});
-    }
+  std::set<reactor::Reactor*> taken;
+  for (const ConnectedQueue& queue : connected_queues(instance, "attach", options["queues"])) {
     if (!places.empty() && queue.device != device) {
-      throw_error(env, {EINVAL, "attach: the queues belong to several devices"});
+      throw_error(instance.env, {EINVAL, "attach: the queues belong to several devices"});
     }
     device = queue.device;
-    if (taken.insert(queue.reactor).second) places.push_back({engine, on->reactor(), id, depth});
+    if (taken.insert(queue.reactor).second)
+      places.push_back({queue.engine, queue.reactor, queue.id, depth});
   }
   return places;
 }

@@ -7,8 +7,6 @@ namespace nvmeof::addon {
 
 namespace {
 
-constexpr size_t kQueuesMax = 1024;
-
 nvmf::BenchOptions unpack(const Argument& options) {
   nvmf::BenchOptions unpacked;
   unpacked.nsid = options["nsid"].u32(1, 0xFFFFFFFE);
@@ -27,22 +25,6 @@ nvmf::BenchOptions unpack(const Argument& options) {
   unpacked.buffer_arena_bytes = options["bufferArenaBytes"].size(uint64_t{1} << 40);
   unpacked.seed = options["seed"].u64();
   return unpacked;
-}
-
-std::vector<BenchRun::Queue> queues_of(Instance& instance, const Argument& options) {
-  const Napi::Env env = instance.env;
-  std::vector<BenchRun::Queue> queues;
-  for (const uint32_t id : options["queues"].u32_list(kQueuesMax)) {
-    const Queue& queue = instance.queues.get(env, id);
-    DeviceOnReactor* on = instance.on(queue);
-    nvmf::HostEngine* engine = on->host_if_made();
-    if (!queue.host || !engine) {
-      throw_error(env, {ENOTCONN, "bench: queue " + std::to_string(id) +
-                                      " is not a connected queue of an initiator"});
-    }
-    queues.push_back({id, queue.device, engine, on->reactor()});
-  }
-  return queues;
 }
 
 Napi::Value pack(Napi::Env env, const nvmf::BenchSide& side) {
@@ -88,7 +70,8 @@ Napi::Value bench(const Arguments& arguments) {
   Instance& instance = Instance::running(env);
   const Argument options = arguments.at(0, "options");
   const nvmf::BenchOptions unpacked = unpack(options);
-  auto run = std::make_shared<BenchRun>(queues_of(instance, options), unpacked);
+  auto run =
+      std::make_shared<BenchRun>(connected_queues(instance, "bench", options["queues"]), unpacked);
   instance.benches.insert(run);
   return Async::run(
       env, [run] { return run->execute(); },

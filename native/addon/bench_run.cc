@@ -55,7 +55,7 @@ bool BenchRun::create_jobs(Result<void>& outcome) {
     nvmf::BenchOptions options = options_;
     options.job_index = static_cast<uint32_t>(i);
     options.job_count = static_cast<uint32_t>(queues_.size());
-    const Queue& queue = queues_[i];
+    const ConnectedQueue& queue = queues_[i];
     auto job = nvmf::BenchJob::create(queue.engine, queue.reactor, queue.id, options);
     const std::lock_guard lock(mutex_);
     if (!job) {
@@ -80,7 +80,7 @@ void BenchRun::job_done() {
 }
 
 bool BenchRun::uses(uint32_t device) const {
-  for (const Queue& queue : queues_) {
+  for (const ConnectedQueue& queue : queues_) {
     if (queue.device == device) return true;
   }
   return false;

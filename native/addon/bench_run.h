@@ -7,20 +7,14 @@
 #include <mutex>
 #include <vector>
 
+#include "addon/connected_queue.h"
 #include "nvmf/bench.h"
 
 namespace nvmeof::addon {
 
 class BenchRun {
  public:
-  struct Queue {
-    uint32_t id;
-    uint32_t device;
-    nvmf::HostEngine* engine;
-    reactor::Reactor* reactor;
-  };
-
-  BenchRun(std::vector<Queue> queues, const nvmf::BenchOptions& options)
+  BenchRun(std::vector<ConnectedQueue> queues, const nvmf::BenchOptions& options)
       : queues_(std::move(queues)), options_(options) {}
 
   // The worker thread: from creation of the jobs to the merged result.
@@ -39,7 +33,7 @@ class BenchRun {
   bool create_jobs(Result<void>& outcome);
   void job_done();
 
-  const std::vector<Queue> queues_;
+  const std::vector<ConnectedQueue> queues_;
   nvmf::BenchOptions options_;
   nvmf::BenchResult result_;
 

@@ -135,7 +135,7 @@ void Instance::close_device(uint32_t id) {
   for (const auto& [listener, entry] : listeners.all()) {
     if (entry.device == id) listening.emplace_back(listener, entry.device_listener);
   }
-  run_and_wait(*side(0).reactor, [&] {
+  side(0).reactor->run_and_wait([&] {
     for (const auto& [ours, theirs] : listening) {
       device.device->unlisten(theirs);
       device.on[0]->forget_listener(theirs);
@@ -153,7 +153,7 @@ void Instance::close_device(uint32_t id) {
   }
   for (const auto& [number, entry] : attached) entry->attachment->begin_stop();
   for (const auto& on : device.on) {
-    run_and_wait(*on->reactor(), [&on] { on->begin_close(); });
+    on->reactor()->run_and_wait([&on] { on->begin_close(); });
   }
   for (const auto& run : benches) {
     if (run->uses(id)) run->wait();
@@ -170,7 +170,7 @@ void Instance::close_device(uint32_t id) {
   }
   for (const auto& reactor_side : runtime->sides) {
     DeviceOnReactor* on = device.on[reactor_side->reactor->index()].get();
-    run_and_wait(*reactor_side->reactor, [&] {
+    reactor_side->reactor->run_and_wait([&] {
       on->tear_down();
       std::erase(reactor_side->devices, on);
     });

@@ -12,6 +12,7 @@ namespace {
 
 constexpr size_t kRequestDataMax = 56;  // of a CM REQ, consumer's part
 constexpr size_t kSqeBytes = 64;
+constexpr size_t kQueuesMax = 1024;  // of one call
 
 const Queue& host_queue(Instance& instance, const Arguments& arguments, uint32_t id) {
   const Queue* queue = instance.queue_or_gone(arguments.env(), id);
@@ -53,6 +54,23 @@ Napi::Value send(Instance& instance, const Queue& queue, uint32_t id, SubmittedC
 }
 
 }  // namespace
+
+std::vector<ConnectedQueue> connected_queues(Instance& instance, const char* function,
+                                             const Argument& ids) {
+  const Napi::Env env = instance.env;
+  std::vector<ConnectedQueue> queues;
+  for (const uint32_t id : ids.u32_list(kQueuesMax)) {
+    const Queue& queue = instance.queues.get(env, id);
+    DeviceOnReactor* on = instance.on(queue);
+    nvmf::HostEngine* engine = on->host_if_made();
+    if (!queue.host || !engine) {
+      throw_error(env, {ENOTCONN, std::string(function) + ": queue " + std::to_string(id) +
+                                      " is not a connected queue of an initiator"});
+    }
+    queues.push_back({id, queue.device, engine, on->reactor()});
+  }
+  return queues;
+}
 
 Napi::Value connect(const Arguments& arguments) {
   const Napi::Env env = arguments.env();

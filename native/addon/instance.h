@@ -11,6 +11,7 @@
 
 #include "addon/arguments.h"
 #include "addon/buffers.h"
+#include "addon/connected_queue.h"
 #include "addon/device_on_reactor.h"
 #include "addon/event_ring.h"
 #include "addon/registry.h"
@@ -162,6 +163,9 @@ Napi::Value close_queue(const Arguments& arguments);
 // buffers.cc
 Napi::Value allocate_buffer(const Arguments& arguments);
 Napi::Value free_buffer(const Arguments& arguments);
+// Of a list of their ids; `function`: for the error when one is none.
+std::vector<ConnectedQueue> connected_queues(Instance& instance, const char* function,
+                                             const Argument& ids);
 // bench.cc
 Napi::Value bench(const Arguments& arguments);
 // attach.cc

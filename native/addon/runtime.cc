@@ -71,8 +71,8 @@ Napi::Value start(const Arguments& arguments) {
     each.name = "nvmeof-" + std::to_string(index);
     auto side = std::make_unique<ReactorSide>(&runtime->wake);
     side->reactor = value_or_throw(env, reactor::Reactor::start(index, each));
-    run_and_wait(*side->reactor,
-                 [&side] { pthread_getcpuclockid(pthread_self(), &side->cpu_clock); });
+    side->reactor->run_and_wait(
+        [&side] { pthread_getcpuclockid(pthread_self(), &side->cpu_clock); });
     runtime->sides.push_back(std::move(side));
   }
   runtime->wake.start(env, on_wake);

@@ -82,7 +82,7 @@ Napi::Value queue_statistics(const Arguments& arguments) {
     if (asked[reactor].empty()) continue;
     std::vector<Copied> copied;
     copied.reserve(asked[reactor].size());
-    run_and_wait(*instance.side(reactor).reactor, [&] {
+    instance.side(reactor).reactor->run_and_wait([&] {
       for (const auto& [id, on] : asked[reactor]) {
         nvmf::TargetEngine* engine = on->target_on_thread();
         const nvmf::QueueStatistics* statistics = engine ? engine->statistics(id) : nullptr;

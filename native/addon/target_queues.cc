@@ -49,7 +49,7 @@ Napi::Value listen(const Arguments& arguments) {
   Device& device = *instance.devices.get(env, device_id);
   const uint32_t listener = instance.listeners.reserve();
   Result<uint32_t> outcome = Error{};
-  run_and_wait(*instance.side(0).reactor, [&] {
+  instance.side(0).reactor->run_and_wait([&] {
     DeviceOnReactor& on = *device.on[0];
     const Result<nvmf::TargetEngine*> engine = on.target();
     if (!engine) {

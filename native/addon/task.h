@@ -21,13 +21,4 @@ void post(reactor::Reactor& reactor, Work work) {
   while (!reactor.post(task)) sched_yield();
 }
 
-// For start-up, shutdown, set-up of devices, and a look at their statistics: JavaScript stands
-// still for a loop iteration of the reactor.
-template <typename Work>
-void run_and_wait(reactor::Reactor& reactor, Work&& work) {
-  using Callable = std::remove_reference_t<Work>;
-  reactor.run_and_wait(
-      {[](void* context, uint64_t) { (*static_cast<Callable*>(context))(); }, &work, 0});
-}
-
 }  // namespace nvmeof::addon

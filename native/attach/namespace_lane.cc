@@ -154,26 +154,20 @@ Result<void> Lane::allocate(uint32_t depth) {
 }
 
 Result<std::unique_ptr<rdma::MemoryRegion>> Lane::register_memory(uint8_t* base, size_t length) {
-  struct Call {
-    Lane* lane;
-    uint8_t* base;
-    size_t length;
-    Result<std::unique_ptr<rdma::MemoryRegion>> region;
-    static void run(void* context, uint64_t) {
-      auto* const self = static_cast<Call*>(context);
-      // On the reactor: the queue, and with it its protection domain, could go meanwhile.
-      nvmf::HostEngine* const engine = self->lane->engine_;
-      if (rdma::ProtectionDomain* const pd = engine->protection_domain(self->lane->queue_)) {
-        self->region = pd->register_memory(self->base, self->length, engine->region_access());
-      }
+  Result<std::unique_ptr<rdma::MemoryRegion>> region =
+      Error{ENOTCONN, "attach: the queue is closed"};
+  // On the reactor: the queue, and with it its protection domain, could go meanwhile.
+  const auto register_there = [&] {
+    if (rdma::ProtectionDomain* const pd = engine_->protection_domain(queue_)) {
+      region = pd->register_memory(base, length, engine_->region_access());
     }
-  } call{this, base, length, Error{ENOTCONN, "attach: the queue is closed"}};
+  };
   if (reactor_->on_thread()) {
-    Call::run(&call, 0);
+    register_there();
   } else {
-    reactor_->run_and_wait({Call::run, &call, 0});
+    reactor_->run_and_wait(register_there);
   }
-  return std::move(call.region);
+  return region;
 }
 
 // The most bytes one command of this kind takes.

@@ -99,16 +99,9 @@ Result<void> register_on_reactor(BenchJob::State* state) {
 
 Result<void> register_arena(BenchJob::State* state) {
   if (state->reactor->on_thread()) return register_on_reactor(state);
-  struct Call {
-    BenchJob::State* state;
-    Result<void> result;
-  } call{state, {}};
-  state->reactor->run_and_wait({[](void* context, uint64_t) {
-                                  auto* const self = static_cast<Call*>(context);
-                                  self->result = register_on_reactor(self->state);
-                                },
-                                &call, 0});
-  return call.result;
+  Result<void> result;
+  state->reactor->run_and_wait([&] { result = register_on_reactor(state); });
+  return result;
 }
 
 Result<void> set_buffers(BenchJob::State* state) {

@@ -141,7 +141,7 @@ Result<void> HostQueue::connect(const sockaddr_storage& peer, uint16_t port,
   auto connection = shared_->device->connect(peer, port, qp_.get(), parameters, handler);
   if (!connection) return connection.error();
   connection_ = *connection;
-  HostShared::add(shared_->counters.queues, 1);
+  reactor::add_relaxed(shared_->counters.queues, 1);
   return {};
 }
 
@@ -230,7 +230,7 @@ bool HostQueue::finish_close() {
                         static_cast<uint32_t>(failed_.failure) | uint32_t{failed_.reason} << 16, 0,
                         failed_private_data_, text);
   }
-  HostShared::add(shared_->counters.queues, ~0ull);
+  reactor::add_relaxed(shared_->counters.queues, ~0ull);
   return true;
 }
 

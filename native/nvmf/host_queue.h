@@ -49,11 +49,6 @@ struct HostShared {
     std::atomic<uint64_t> commands, bytes_to_controller, bytes_to_host, in_capsule, cancelled;
     std::atomic<uint64_t> local_invalidates, protocol_errors, queues, slots, windows, receive_bytes;
   } counters{};
-
-  // One writer: no locked instruction.
-  static void add(std::atomic<uint64_t>& counter, uint64_t value) {
-    counter.store(counter.load(std::memory_order_relaxed) + value, std::memory_order_relaxed);
-  }
 };
 
 enum class HostQueueState : uint8_t { Connecting, Live, Closing, Closed };

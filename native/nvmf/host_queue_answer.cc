@@ -100,7 +100,7 @@ void HostQueue::on_response(const rdma::WorkCompletion& completion) {
 }
 
 void HostQueue::protocol_error(std::string reason) {
-  HostShared::add(shared_->counters.protocol_errors, 1);
+  reactor::add_relaxed(shared_->counters.protocol_errors, 1);
   begin_close(std::move(reason));
 }
 
@@ -112,7 +112,7 @@ void HostQueue::kill_key(uint16_t index) {
 
 void HostQueue::key_died(Slot& slot) {
   slot.key = Key::None;
-  HostShared::add(shared_->counters.windows, ~0ull);
+  reactor::add_relaxed(shared_->counters.windows, ~0ull);
 }
 
 // The user's part is over: answered or cancelled, and no key of it lives.
@@ -145,7 +145,7 @@ void HostQueue::release_if_over(uint16_t index) {
   slot.used = slot.posted = slot.answered = slot.cancelled = slot.exposed = slot.keyed = false;
   slot.generation++;
   free_.push_back(index);
-  HostShared::add(shared_->counters.slots, ~0ull);
+  reactor::add_relaxed(shared_->counters.slots, ~0ull);
   if (waiting_head_ != nullptr) mark_dirty();
 }
 
@@ -197,7 +197,7 @@ void HostQueue::cancel_slot(uint16_t index, reactor::TimeNs now) {
   Slot& slot = slots_[index];
   if (slot.cancelled || slot.answered) return;
   slot.cancelled = true;
-  HostShared::add(shared_->counters.cancelled, 1);
+  reactor::add_relaxed(shared_->counters.cancelled, 1);
   if (slot.key == Key::Live) {
     slot.key_until = now + kCancelGrace;
     deadline = std::min(deadline, slot.key_until);
@@ -236,7 +236,7 @@ void HostQueue::cancel_waiting(uint64_t tag) {
   // Only now: `done` may submit to this queue.
   while (HostCommand* command = cancelled) {
     cancelled = command->next;
-    HostShared::add(shared_->counters.cancelled, 1);
+    reactor::add_relaxed(shared_->counters.cancelled, 1);
     command->done(command, Outcome::Cancelled, kNoCqe.data());
   }
 }

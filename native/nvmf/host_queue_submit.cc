@@ -103,7 +103,7 @@ void HostQueue::start_first() {
     shared_->receive_used += command->length;
     shared_->counters.receive_bytes.store(shared_->receive_used, std::memory_order_relaxed);
   }
-  HostShared::add(shared_->counters.slots, 1);
+  reactor::add_relaxed(shared_->counters.slots, 1);
   ready_.push_back(index);
 }
 
@@ -182,7 +182,7 @@ void HostQueue::flush_invalidates() {
     request.opcode = rdma::Opcode::LocalInvalidate;
     request.flags = rdma::kSignaled;
     request.imm_or_rkey = slot.rkey;
-    HostShared::add(shared_->counters.local_invalidates, 1);
+    reactor::add_relaxed(shared_->counters.local_invalidates, 1);
     if (count < HostShared::kBatch) continue;
     if (!post(count)) return;
     count = 0;
@@ -234,7 +234,7 @@ size_t HostQueue::build(uint16_t index, rdma::SendWorkRequest* out, rdma::Sge* s
     put_in_capsule(sgl, command.length);
     std::memcpy(capsule + kSqeBytes, command.memory->base + command.offset, command.length);
     capsule_bytes += command.length;
-    HostShared::add(shared_->counters.in_capsule, 1);
+    reactor::add_relaxed(shared_->counters.in_capsule, 1);
   } else {
     count = expose(slot, index, sgl, out);
   }
@@ -264,7 +264,7 @@ size_t HostQueue::expose(Slot& slot, uint16_t index, uint8_t* sgl, rdma::SendWor
   slot.rkey = slot.window->next_rkey();
   slot.key = Key::Live;
   slot.keyed = true;
-  HostShared::add(shared_->counters.windows, 1);
+  reactor::add_relaxed(shared_->counters.windows, 1);
   put_keyed(sgl, address, command.length, slot.rkey,
             shared_->remote_invalidate ? kSglKeyedInvalidate : kSglKeyed);
   *out = {};
@@ -282,11 +282,11 @@ size_t HostQueue::expose(Slot& slot, uint16_t index, uint8_t* sgl, rdma::SendWor
 
 void HostQueue::count_command(const HostCommand& command) {
   auto& counters = shared_->counters;
-  HostShared::add(counters.commands, 1);
+  reactor::add_relaxed(counters.commands, 1);
   if (command.direction == Direction::ToController) {
-    HostShared::add(counters.bytes_to_controller, command.length);
+    reactor::add_relaxed(counters.bytes_to_controller, command.length);
   } else if (command.direction == Direction::ToHost) {
-    HostShared::add(counters.bytes_to_host, command.length);
+    reactor::add_relaxed(counters.bytes_to_host, command.length);
   }
 }
 

@@ -216,8 +216,7 @@ Rejection parse_io(Command& command, const IoContext& context) {
 uint32_t io_buffer_bytes(const Command& command) {
   if (command.row->opcode == io::kVerify)
     return static_cast<uint32_t>(std::min<uint64_t>(command.length, kVerifyChunk));
-  const bool fetches = from_host(command.transfer) && command.block.kind == DataBlock::Kind::Keyed;
-  return command.data_length * (command.row->copies + (fetches ? 1 : 0));
+  return command.data_length * (command.row->copies + (command.fetches() ? 1 : 0));
 }
 
 }  // namespace nvmeof::nvmf

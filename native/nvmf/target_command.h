@@ -103,6 +103,10 @@ struct Command {
   bool answered_above = false;   // by the control plane, through complete()
 
   uint16_t cid() const { return load16(sqe + sqe::kCid); }
+  // Its data come from the host's memory, by RDMA READ.
+  bool fetches() const {
+    return from_host(transfer) && data_length > 0 && block.kind == DataBlock::Kind::Keyed;
+  }
   uint32_t tag() const { return slot | uint32_t{sequence} << 16; }
   void reset();  // as new, with the next sequence number
 };

@@ -82,7 +82,7 @@ void TargetEngineImpl::set_namespace(uint32_t table, uint32_t nsid, const Namesp
   const block::FixedBuffer buffers = memory_->whole();
   auto channel = entry.backing->open_channel(reactor_, &buffers, 1);
   if (!channel) return tables_.fail(table, nsid, channel.error(), done, context);
-  if ((*channel)->buffers_refused()) TargetCounters::add(counters_.unregistered_channels, 1);
+  if ((*channel)->buffers_refused()) reactor::add_relaxed(counters_.unregistered_channels, 1);
   auto fresh = std::make_unique<Namespace>();
   fresh->nsid = nsid;
   fresh->backing = entry.backing;

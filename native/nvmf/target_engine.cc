@@ -287,11 +287,7 @@ void TargetEngineImpl::gone(TargetQueue* queue, const std::string& reason) {
 // Ends the commands that nothing can touch any more. A posted work request may, until it is
 // flushed or its queue pair is destroyed; a backing may, until its request is done.
 void TargetEngineImpl::drop_commands(TargetQueue* queue, bool work_requests_ended) {
-  while (queue->waiting_count > 0) {
-    repost(queue->waiting[queue->waiting_head].receive);
-    queue->waiting_head = (queue->waiting_head + 1) % queue->depth;
-    queue->waiting_count--;
-  }
+  while (queue->waiting_count > 0) repost(queue->pop_waiting().receive);
   forget_service(queue);
   for (uint32_t i = 0; i < queue->slot_count && queue->live > 0; i++) {
     Command* command = &queue->slots[i];
@@ -346,7 +342,6 @@ void TargetEngineImpl::finish_queue(TargetQueue* queue) {
   const uint32_t id = queue->id;
   const std::string reason = std::move(queue->reason);
   std::erase(dirty_, queue);
-  forget_service(queue);
   return_receives(queue);
   by_id_.erase(id);
   send_entries_used_ -= queue->send_entries;

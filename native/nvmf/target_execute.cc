@@ -10,7 +10,7 @@ void TargetEngineImpl::need_buffer(Command* command, WaitingPool* from, uint32_t
   command->buffer_bytes = bytes;
   if (from->waiting.empty()) command->buffer = from->pool.allocate(bytes);
   if (command->buffer) return have_memory(command);
-  TargetCounters::add(counters_.buffer_waits, 1);
+  reactor::add_relaxed(counters_.buffer_waits, 1);
   move(command, CommandState::Waiting);
   from->waiting.push_back(command);
 }
@@ -36,9 +36,7 @@ void TargetEngineImpl::have_memory(Command* command) {
     return finish(command);
   }
   if (!command->payload) command->payload = command->buffer;
-  if (from_host(command->transfer) && command->data_length > 0 &&
-      command->block.kind == DataBlock::Kind::Keyed)
-    return fetch(command);
+  if (command->fetches()) return fetch(command);
   if (command->row)
     execute(command);
   else
@@ -148,11 +146,11 @@ void TargetEngineImpl::finish(Command* command) {
       command->data_length = 0;
       statistics.errors++;
     } else if (command->row->opcode == io::kRead) {
-      TargetCounters::add(counters_.bytes_read, command->length);
+      reactor::add_relaxed(counters_.bytes_read, command->length);
       statistics.reads++;
       statistics.bytes_read += command->length;
     } else if (command->row->opcode == io::kWrite) {
-      TargetCounters::add(counters_.bytes_written, command->length);
+      reactor::add_relaxed(counters_.bytes_written, command->length);
       statistics.writes++;
       statistics.bytes_written += command->length;
     } else {
@@ -165,7 +163,7 @@ void TargetEngineImpl::finish(Command* command) {
   }
   // Native's own refusals are reported; what the control plane answered, it knows.
   if (failed && !command->answered_above) {
-    TargetCounters::add(counters_.errors, 1);
+    reactor::add_relaxed(counters_.errors, 1);
     sink_->push(EventKind::IoError, queue->id, 0,
                 command->status | static_cast<uint32_t>(command->parameter) << 16, 0, command->sqe,
                 {});

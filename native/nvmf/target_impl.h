@@ -40,9 +40,6 @@ struct TargetCounters {  // one writer, any reader
   std::atomic<uint64_t> commands[kIoRows], control_commands, bytes_read, bytes_written, errors,
       buffer_waits, queue_failures, live_queues, live_commands, live_buffers, live_buffer_bytes,
       buffer_bytes, live_receives, live_namespaces, unregistered_channels;
-  static void add(std::atomic<uint64_t>& counter, uint64_t by) {
-    counter.store(counter.load(std::memory_order_relaxed) + by, std::memory_order_relaxed);
-  }
   static void set(std::atomic<uint64_t>& counter, uint64_t to) {
     counter.store(to, std::memory_order_relaxed);
   }
@@ -170,6 +167,7 @@ class TargetEngineImpl final : public TargetEngine {
   int flush_queue(TargetQueue* queue);
   unsigned gather_answers(TargetQueue* queue);
   unsigned gather_fetches(TargetQueue* queue, unsigned at);
+  rdma::Sge payload_of(const Command* command) const;
   void fill_response(TargetQueue* queue, Command* command, rdma::SendWorkRequest* request,
                      rdma::Sge* sge);
   void fill_fetch(Command* command, rdma::SendWorkRequest* request, rdma::Sge* sge);

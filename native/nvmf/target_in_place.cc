@@ -20,8 +20,7 @@ bool TargetEngineImpl::read_in_place(Command* command) {
 // A write is fetched to where its data belong. A packet's data are placed at once, so a block is
 // never seen half written; a write whose fetch fails has changed some of its blocks, as it may.
 bool TargetEngineImpl::write_in_place(Command* command) {
-  if (command->row->opcode != io::kWrite || command->block.kind != DataBlock::Kind::Keyed)
-    return false;
+  if (command->row->opcode != io::kWrite || !command->fetches()) return false;
   const Namespace* entry = command->entry;
   command->in_place = true;
   command->shrinks = entry->backing->shrinks();

@@ -37,6 +37,20 @@ void TargetQueue::advance(QueueState to) {
   state = to;
 }
 
+void TargetQueue::push_waiting(const WaitingCapsule& capsule) {
+  uint32_t at = waiting_head + waiting_count;
+  if (at >= depth) at -= depth;
+  waiting[at] = capsule;
+  waiting_count++;
+}
+
+WaitingCapsule TargetQueue::pop_waiting() {
+  const WaitingCapsule capsule = waiting[waiting_head];
+  waiting_head = waiting_head + 1 == depth ? 0 : waiting_head + 1;
+  waiting_count--;
+  return capsule;
+}
+
 void TargetQueue::allocate(uint32_t entries, uint32_t send_queue_entries) {
   depth = entries;
   slot_count = entries * 2;

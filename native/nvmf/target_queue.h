@@ -54,8 +54,8 @@ struct TargetQueue {
   uint32_t live = 0;         // slots not free
   uint32_t outstanding = 0;  // commands received and not answered: what the depth limits
   CommandList free;
-  std::vector<WaitingCapsule>
-      waiting;  // capsules that are no commands yet: a ring of depth entries
+  // Capsules that are no commands yet: a ring of depth entries.
+  std::vector<WaitingCapsule> waiting;
   uint32_t waiting_head = 0, waiting_count = 0;
   bool awaits_service = false;  // linked in one of the engine's two service lists
   TargetQueue* service_next = nullptr;
@@ -79,7 +79,9 @@ struct TargetQueue {
   }
   uint32_t outstanding_limit() const { return flow_control_disabled ? depth : depth - 1; }
   void* context() const { return reinterpret_cast<void*>(uint64_t{generation} << 32 | index); }
-  void advance(QueueState to);  // the one function that changes `state`
+  void push_waiting(const WaitingCapsule& capsule);
+  WaitingCapsule pop_waiting();  // the oldest; there is one
+  void advance(QueueState to);   // the one function that changes `state`
 
   // Everything per queue that is sized by its depth.
   void allocate(uint32_t entries, uint32_t send_queue_entries);

@@ -33,10 +33,7 @@ void TargetEngineImpl::on_receive(const rdma::WorkCompletion& wc) {
                            std::to_string(queue->depth) + " entries allow");
   }
   queue->outstanding++;
-  uint32_t at = queue->waiting_head + queue->waiting_count;
-  if (at >= queue->depth) at -= queue->depth;
-  queue->waiting[at] = {receive, wc.byte_length, now_};
-  queue->waiting_count++;
+  queue->push_waiting({receive, wc.byte_length, now_});
   await_service(queue, &sparse_);
 }
 
@@ -60,7 +57,7 @@ uint32_t TargetEngineImpl::take_capsule(TargetQueue* queue, const WaitingCapsule
     if (!refused) {
       command->entry->in_flight++;
       command->arrived = arrived;
-      TargetCounters::add(counters_.commands[io_row_index(command->row)], 1);
+      reactor::add_relaxed(counters_.commands[io_row_index(command->row)], 1);
       if (to_host(command->transfer))
         command->entry->channel->prefetch(command->offset, command->length);
     } else {
@@ -68,7 +65,7 @@ uint32_t TargetEngineImpl::take_capsule(TargetQueue* queue, const WaitingCapsule
       command->entry = nullptr;
     }
   } else {
-    TargetCounters::add(counters_.control_commands, 1);
+    reactor::add_relaxed(counters_.control_commands, 1);
     refused = parse_control(command->sqe, in_capsule, &command->transfer, &command->block);
     if (!refused && from_host(command->transfer)) {
       command->data_length = command->block.length;
@@ -105,10 +102,9 @@ void TargetEngineImpl::launch_arrivals() {
 
 void TargetEngineImpl::launch(Command* command) {
   if (in_place(command)) return;
-  const bool fetches = from_host(command->transfer) && command->data_length > 0 &&
-                       command->block.kind == DataBlock::Kind::Keyed;
-  const uint32_t bytes =
-      command->row ? io_buffer_bytes(*command) : (fetches ? command->data_length : 0);
+  const uint32_t bytes = command->row         ? io_buffer_bytes(*command)
+                         : command->fetches() ? command->data_length
+                                              : 0;
   if (bytes > 0)
     need_buffer(command, command->row ? data_.get() : control_.get(), bytes);
   else
@@ -128,7 +124,7 @@ void TargetEngineImpl::on_sent(const rdma::WorkCompletion& wc) {
     const char* what = work == Work::Read    ? "RDMA READ"
                        : work == Work::Write ? "RDMA WRITE"
                                              : "response";
-    if (wc.status != rdma::Status::FlushError) TargetCounters::add(counters_.queue_failures, 1);
+    if (wc.status != rdma::Status::FlushError) reactor::add_relaxed(counters_.queue_failures, 1);
     kill(queue, std::string(what) + " failed: " + rdma::to_string(wc.status));
   }
   if (work == Work::Response && command->state == CommandState::Sending) {

@@ -85,8 +85,7 @@ unsigned TargetEngineImpl::gather_answers(TargetQueue* queue) {
     move(command, CommandState::Sending);
     train[commands++] = command;
     if (command->data_length == 0) continue;
-    const uint32_t lkey = command->in_place ? command->entry->region->lkey() : memory_->lkey();
-    sges_[count] = {reinterpret_cast<uint64_t>(command->payload), command->data_length, lkey};
+    sges_[count] = payload_of(command);
     rdma::SendWorkRequest& request = requests_[count];
     request = {};
     request.wr_id = work_id(Work::Write, command->slot);
@@ -100,6 +99,12 @@ unsigned TargetEngineImpl::gather_answers(TargetQueue* queue) {
   for (unsigned i = 0; i < commands; i++, count++)
     fill_response(queue, train[i], &requests_[count], &sges_[count]);
   return count;
+}
+
+// In a buffer of ours, or in the namespace itself.
+rdma::Sge TargetEngineImpl::payload_of(const Command* command) const {
+  const uint32_t lkey = command->in_place ? command->entry->region->lkey() : memory_->lkey();
+  return {reinterpret_cast<uint64_t>(command->payload), command->data_length, lkey};
 }
 
 void TargetEngineImpl::fill_response(TargetQueue* queue, Command* command,
@@ -149,8 +154,7 @@ unsigned TargetEngineImpl::gather_fetches(TargetQueue* queue, unsigned at) {
 
 void TargetEngineImpl::fill_fetch(Command* command, rdma::SendWorkRequest* request,
                                   rdma::Sge* sge) {
-  const uint32_t lkey = command->in_place ? command->entry->region->lkey() : memory_->lkey();
-  *sge = {reinterpret_cast<uint64_t>(command->payload), command->data_length, lkey};
+  *sge = payload_of(command);
   *request = {};
   request->wr_id = work_id(Work::Read, command->slot);
   request->opcode = rdma::Opcode::RdmaRead;

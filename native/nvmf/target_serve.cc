@@ -95,9 +95,7 @@ int TargetEngineImpl::take_waiting(TargetQueue* queue, const ServiceTurn& turn) 
   uint64_t bytes = 0;
   while (queue->waiting_count > 0 && !queue->free.empty() && taken < turn.commands &&
          bytes < turn.bytes) {
-    const WaitingCapsule capsule = queue->waiting[queue->waiting_head];
-    queue->waiting_head = queue->waiting_head + 1 == queue->depth ? 0 : queue->waiting_head + 1;
-    queue->waiting_count--;
+    const WaitingCapsule capsule = queue->pop_waiting();
     taken++;
     if (!queue->alive()) {
       repost(capsule.receive);

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "reactor/result.h"
@@ -80,6 +81,13 @@ class Reactor {
   bool post(Task task);
   // From any thread but reactors': post and wait until it has run.
   void run_and_wait(Task task);
+  // The same with anything that can be called.
+  template <typename Work>
+  void run_and_wait(Work&& work) {
+    using Plain = std::remove_reference_t<Work>;
+    run_and_wait(Task{[](void* context, uint64_t) { (*static_cast<Plain*>(context))(); },
+                      const_cast<void*>(static_cast<const void*>(&work)), 0});
+  }
 
   // The rest on the reactor's thread only.
   Counters& own_counters();  // for pollers that count here

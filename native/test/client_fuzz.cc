@@ -11,6 +11,7 @@
 #include "attach/client/client_session.h"
 #include "client/ring_layout.h"
 #include "support/fake_lane.h"
+#include "support/receive_answer.h"
 
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -77,19 +78,9 @@ struct World {
   }
 
   void map(const nvmeof_ring_hello& said) {
-    nvmeof_ring_answer answer{};
-    iovec part{&answer, sizeof answer};
-    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-    msghdr header{};
-    header.msg_iov = &part;
-    header.msg_iovlen = 1;
-    header.msg_control = control;
-    header.msg_controllen = sizeof control;
-    if (recvmsg(client, &header, MSG_DONTWAIT) <= 0) return;
-    const cmsghdr* const passed = CMSG_FIRSTHDR(&header);
-    if (passed == nullptr) return;
-    int fd;
-    std::memcpy(&fd, CMSG_DATA(passed), sizeof fd);
+    nvmeof_ring_answer answer;
+    int fd = -1;
+    if (receive_answer(client, MSG_DONTWAIT, &answer, &fd) <= 0 || fd < 0) return;
     entries = said.entries;
     layout = nvmeof_ring_layout_of(said.entries, said.data_bytes);
     void* const mapped = mmap(nullptr, layout.total, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);

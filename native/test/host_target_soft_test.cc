@@ -29,8 +29,7 @@ sockaddr_storage address_of(const char* text) {
 
 template <typename Body>
 void run_on(reactor::Reactor* reactor, Body body) {
-  reactor->run_and_wait(
-      {[](void* context, uint64_t) { (*static_cast<Body*>(context))(); }, &body, 0});
+  reactor->run_and_wait(body);
 }
 
 struct End {

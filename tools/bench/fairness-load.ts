@@ -7,7 +7,7 @@ import { fork, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { stdout } from 'node:process';
 import { fileURLToPath } from 'node:url';
-import { BYTES, host, load } from './load-host.ts';
+import { figuresOf, host, load } from './load-host.ts';
 
 const [address = '', nqn = '', greedy = '7', seconds = '2', core = '0'] = process.argv.slice(2);
 
@@ -27,12 +27,9 @@ const child = Number(greedy) === 0 ? undefined : await startGreedy();
 const ended = child && once(child, 'exit');
 const slow = await host(address, nqn, Number(core));
 child?.send('go');
-const { read } = await load(slow, 1, Number(seconds) * 1000);
+const result = await load(slow, 1, Number(seconds) * 1000);
 await slow.disconnect();
 const code: unknown = (await ended)?.[0] ?? 0;
 if (code !== 0) throw new Error(`greedy-load.ts ended with ${String(code)}`);
 
-const at = (percentile: number): number =>
-  Number(read.percentiles.find(([p]) => p === percentile)?.[1] ?? NaN) / 1000;
-const iops = Number(read.commands) / Number(seconds);
-stdout.write(`${JSON.stringify({ iops, bandwidth: iops * BYTES, p50: at(50), p99: at(99) })}\n`);
+stdout.write(`${JSON.stringify(figuresOf(result, Number(seconds)))}\n`);

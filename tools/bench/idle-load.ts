@@ -6,6 +6,7 @@
 import { stdout } from 'node:process';
 import { connect, type Controller } from '../../initiator/index.ts';
 import { processUsage } from '../target-process.ts';
+import { randomReads } from './load-host.ts';
 
 const [address = '', nqn = '', queues = '64', seconds = '2', core = '0', pid = '0'] =
   process.argv.slice(2);
@@ -13,7 +14,6 @@ const KEEP_ALIVE_MS = 5000;
 /** Both reactors are asleep after a tenth of it. */
 const SILENCE_MS = 20;
 const SAMPLES = 25;
-const BYTES = 4096;
 
 const sleep = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
 
@@ -24,12 +24,8 @@ function host(count: number): Promise<Controller> {
 
 /** One read on one queue, in ns. */
 async function firstRead(controller: Controller): Promise<bigint> {
-  const { lbaCount } = controller.namespace(1);
-  const { read } = await controller.bench({
-    ...{ nsid: 1, pattern: 'randread', readPercent: 100, blockBytes: BYTES, queueDepth: 1 },
-    ...{ firstLba: 0n, lbaCount, runtimeMs: 0, commandCount: 1n, warmupMs: 0, verify: false },
-    ...{ bufferArenaBytes: 1 << 20, seed: 1n },
-  });
+  const one = { queueDepth: 1, commandCount: 1n, bufferArenaBytes: 1 << 20 };
+  const { read } = await randomReads(controller, one);
   return read.latencyMax;
 }
 

@@ -1,11 +1,34 @@
-/** A host of the fairness loads: one controller with one I/O queue, and 4 KiB random reads on it. */
+/** What the loads of the library have in common: 4 KiB random reads by the load generator, and hosts of their own. */
 import { randomUUID } from 'node:crypto';
 import { connect, type BenchResult, type Controller } from '../../initiator/index.ts';
+import type { ControllerBenchOptions } from '../../initiator/index.ts';
 
 export const BYTES = 4096;
 /** The greedy ones run before the slow one begins and after it has ended. */
 export const BEYOND_MS = 500;
 
+type Load = Pick<ControllerBenchOptions, 'queueDepth' | 'bufferArenaBytes'> &
+  Partial<Pick<ControllerBenchOptions, 'runtimeMs' | 'commandCount' | 'warmupMs'>>;
+
+/** On all queues of the controller, over all of namespace 1. */
+export function randomReads(controller: Controller, load: Load): Promise<BenchResult> {
+  const { lbaCount } = controller.namespace(1);
+  return controller.bench({
+    ...{ nsid: 1, pattern: 'randread', readPercent: 100, blockBytes: BYTES },
+    ...{ firstLba: 0n, lbaCount, verify: false, seed: 1n },
+    ...{ runtimeMs: 0, commandCount: 0n, warmupMs: 0, ...load },
+  });
+}
+
+/** IOPS and latencies of the reads, as the scripts print them. */
+export function figuresOf({ read }: BenchResult, seconds: number) {
+  const at = (percentile: number): number =>
+    Number(read.percentiles.find(([p]) => p === percentile)?.[1] ?? NaN) / 1000;
+  const iops = Number(read.commands) / seconds;
+  return { iops, bandwidth: iops * BYTES, p50: at(50), p99: at(99) };
+}
+
+/** A host that nobody else is, with one I/O queue. */
 export function host(address: string, nqn: string, core: number): Promise<Controller> {
   return connect({
     ...{ address, nqn, depth: 128, queues: 1, cores: [core] },
@@ -14,15 +37,7 @@ export function host(address: string, nqn: string, core: number): Promise<Contro
   });
 }
 
-export function load(
-  controller: Controller,
-  queueDepth: number,
-  runtimeMs: number,
-): Promise<BenchResult> {
-  const { lbaCount } = controller.namespace(1);
-  return controller.bench({
-    ...{ nsid: 1, pattern: 'randread', readPercent: 100, blockBytes: BYTES, queueDepth },
-    ...{ firstLba: 0n, lbaCount, runtimeMs, commandCount: 0n, warmupMs: BEYOND_MS },
-    ...{ verify: false, bufferArenaBytes: 16 << 20, seed: 1n },
-  });
+export function load(controller: Controller, queueDepth: number, runtimeMs: number) {
+  const bufferArenaBytes = 16 << 20;
+  return randomReads(controller, { queueDepth, runtimeMs, warmupMs: BEYOND_MS, bufferArenaBytes });
 }

@@ -6,12 +6,12 @@
 import process, { stdout } from 'node:process';
 import { connect, type Controller } from '../../initiator/index.ts';
 import { processUsage } from '../target-process.ts';
+import { figuresOf, randomReads } from './load-host.ts';
 
 const [address = '', nqn = '', idleText = '0', seconds = '2', core = '0', ...rest] =
   process.argv.slice(2);
 const [pid = '0', activeText = '64', depthText = '8'] = rest;
 const [idle, active, depth] = [Number(idleText), Number(activeText), Number(depthText)];
-const BYTES = 4096;
 const WARM_UP_MS = 500;
 /** What a port grants one controller. */
 const QUEUES_MAX = 64;
@@ -38,31 +38,19 @@ const targetBefore = processUsage(Number(pid)).cpuSeconds;
 const hostBefore = process.cpuUsage();
 const retransmitted = (): number => worker.counters()['soft.requester.retransmits'] ?? 0;
 const retransmittedBefore = retransmitted();
-const result = await worker.bench({
-  ...{ nsid: 1, pattern: 'randread', readPercent: 100, blockBytes: BYTES, queueDepth: depth - 1 },
-  ...{ firstLba: 0n, lbaCount: worker.namespace(1).lbaCount, runtimeMs: Number(seconds) * 1000 },
-  ...{
-    commandCount: 0n,
-    warmupMs: WARM_UP_MS,
-    verify: false,
-    bufferArenaBytes: 64 << 20,
-    seed: 1n,
-  },
+const result = await randomReads(worker, {
+  ...{ queueDepth: depth - 1, runtimeMs: Number(seconds) * 1000, warmupMs: WARM_UP_MS },
+  bufferArenaBytes: 64 << 20,
 });
 const targetSeconds = processUsage(Number(pid)).cpuSeconds - targetBefore;
 const hostUsage = process.cpuUsage(hostBefore);
 const retransmits = retransmitted() - retransmittedBefore;
-const at = (percentile: number): number =>
-  Number(result.read.percentiles.find(([p]) => p === percentile)?.[1] ?? NaN) / 1000;
-const iops = Number(result.read.commands) / Number(seconds);
+const figures = figuresOf(result, Number(seconds));
 // The load runs while it warms up, too.
-const commands = iops * (Number(seconds) + WARM_UP_MS / 1000);
+const commands = figures.iops * (Number(seconds) + WARM_UP_MS / 1000);
 const targetCpu = (targetSeconds / commands) * 1e6;
 const hostCpu = (hostUsage.user + hostUsage.system) / commands;
 for (const controller of hosts) await controller.disconnect();
 stdout.write(
-  `${JSON.stringify({
-    ...{ iops, bandwidth: iops * BYTES, p50: at(50), p99: at(99) },
-    ...{ hostCpu, targetCpu, retransmits, memoryPerQueue },
-  })}\n`,
+  `${JSON.stringify({ ...figures, hostCpu, targetCpu, retransmits, memoryPerQueue })}\n`,
 );

@@ -4,8 +4,6 @@ import { fileURLToPath } from 'node:url';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 
-const SOURCE = fileURLToPath(new URL('../limits/roce_floor.c', import.meta.url));
-const ROUND_TRIP = fileURLToPath(new URL('../limits/pp.c', import.meta.url));
 /** Of each of three repetitions. */
 const ROUND_TRIPS = 20_000;
 const ROUND_TRIP_SECONDS = 60;
@@ -29,40 +27,17 @@ export async function run(
   return stdout;
 }
 
-/** A round trip of 64 bytes over UDP between two threads that block, as tools/limits/pp.c measures it. */
-export class RoundTripProgram {
-  readonly #folder: string;
-  #built: Promise<string> | undefined;
-
-  constructor(folder: string) {
-    this.#folder = folder;
-  }
-
-  /** Medians of its repetitions, µs. */
-  async microseconds(): Promise<number[]> {
-    this.#built ??= this.#build();
-    const text = await run(
-      await this.#built,
-      ['udp', 'block', '64', `${ROUND_TRIPS}`],
-      ROUND_TRIP_SECONDS,
-    );
-    return [...text.matchAll(/\bp50 ([\d.]+)/g)].map(([, value]) => Number(value));
-  }
-
-  async #build(): Promise<string> {
-    const out = join(this.#folder, 'pp');
-    await run('gcc', ['-O2', '-march=native', '-pthread', '-o', out, ROUND_TRIP], BUILD_SECONDS);
-    return out;
-  }
-}
-
-/** roce_floor in a folder of its own, built at its first use. */
-export class FloorProgram {
+/** One of tools/limits in a folder, built at its first use. */
+class LimitProgram {
   readonly folder: string;
+  readonly #name: string;
+  readonly #flags: readonly string[];
   #built: Promise<string> | undefined;
 
-  constructor(folder: string) {
+  constructor(folder: string, name: string, flags: readonly string[]) {
     this.folder = folder;
+    this.#name = name;
+    this.#flags = flags;
   }
 
   path(): Promise<string> {
@@ -71,9 +46,32 @@ export class FloorProgram {
   }
 
   async #build(): Promise<string> {
-    const out = join(this.folder, 'roce_floor');
-    const libraries = ['-lisal', '-luring', '-lpthread'];
-    await run('gcc', ['-O3', '-march=native', '-o', out, SOURCE, ...libraries], BUILD_SECONDS);
+    const out = join(this.folder, this.#name);
+    const source = fileURLToPath(new URL(`../limits/${this.#name}.c`, import.meta.url));
+    await run('gcc', ['-march=native', '-o', out, source, ...this.#flags], BUILD_SECONDS);
     return out;
+  }
+}
+
+/** A round trip of 64 bytes over UDP between two threads that block. */
+export class RoundTripProgram extends LimitProgram {
+  constructor(folder: string) {
+    super(folder, 'pp', ['-O2', '-pthread']);
+  }
+
+  /** Medians of its repetitions, µs. */
+  async microseconds(): Promise<number[]> {
+    const text = await run(
+      await this.path(),
+      ['udp', 'block', '64', `${ROUND_TRIPS}`],
+      ROUND_TRIP_SECONDS,
+    );
+    return [...text.matchAll(/\bp50 ([\d.]+)/g)].map(([, value]) => Number(value));
+  }
+}
+
+export class FloorProgram extends LimitProgram {
+  constructor(folder: string) {
+    super(folder, 'roce_floor', ['-O3', '-lisal', '-luring', '-lpthread']);
   }
 }

@@ -10,6 +10,7 @@ import { formatAddress, parseEndpoint } from '../../native/common/address.ts';
 import { messageOf } from '../../native/common/errors.ts';
 import { parseSize } from '../../native/common/size.ts';
 import { NVME_RDMA_PORT } from '../../native/wire/fabrics.ts';
+import type { CliContext } from './context.ts';
 
 function orInvalid<T>(parse: () => T): T {
   try {
@@ -206,6 +207,16 @@ export function addConnectOptions(command: Command): Command {
     .option('--command-timeout <time>', 'for each command, 0: none (default 30s)', milliseconds);
 }
 
+export function nsidOption(): Option {
+  return new Option('--nsid <n>', 'namespace').argParser(wholeNumber(1, 0xffff_fffe)).default(1);
+}
+
+export function depthOption(): Option {
+  return new Option('--depth <n>', 'entries of each queue (default: 128)').argParser(
+    wholeNumber(2, 1024),
+  );
+}
+
 /** Named as nvme-cli names it, and shorter. */
 export function addQueuesOption(command: Command): Command {
   const count = wholeNumber(1, QUEUE_COUNT_MAX);
@@ -220,12 +231,12 @@ export function addQueuesOption(command: Command): Command {
 
 /** A controller with fewer queues than wanted is slower, and works. */
 export function noteQueues(
-  note: (text: string) => void,
+  context: Pick<CliContext, 'note'>,
   { queues, queuesAsked }: Pick<Controller, 'queues' | 'queuesAsked'>,
 ): void {
   const granted = queues.length;
   if (granted >= queuesAsked) return;
-  note(
+  context.note(
     `The target grants ${granted} of ${queuesAsked} I/O queues: raise what it grants (maxQueues of its port), ` +
       `or ask for no more (--nr-io-queues ${granted}).`,
   );

@@ -15,12 +15,6 @@ constexpr int kAcceptsPerPoll = 16;
 // How often the socket is looked at while the reactor does not sleep.
 constexpr reactor::TimeNs kLookEvery = 2'000'000;
 
-template <typename Work>
-void run_on(reactor::Reactor* reactor, Work work) {
-  reactor->run_and_wait(
-      {[](void* context, uint64_t) { (*static_cast<Work*>(context))(); }, &work, 0});
-}
-
 }  // namespace
 
 Result<std::unique_ptr<ClientServer>> ClientServer::start(const std::string& path,
@@ -30,7 +24,7 @@ Result<std::unique_ptr<ClientServer>> ClientServer::start(const std::string& pat
   if (!listener) return listener.error();
   std::unique_ptr<ClientServer> server(new ClientServer(std::move(*listener), lanes, counters));
   ClientServer* const raw = server.get();
-  run_on(raw->seats_[0].reactor, [raw] {
+  raw->seats_[0].reactor->run_and_wait([raw] {
     raw->watch(true);
     raw->seats_[0].reactor->add(raw, reactor::Stage::Receive);
   });
@@ -55,14 +49,15 @@ void ClientServer::begin_stop() {
     const std::lock_guard lock(mutex_);
     if (std::exchange(stop_begun_, true)) return;
   }
-  run_on(seats_[0].reactor, [this] {
+  seats_[0].reactor->run_and_wait([this] {
     seats_[0].reactor->remove(this);
     watch(false);
   });
   listener_.reset();
   // Behind the last socket that was handed over.
   for (Seat& seat : seats_) {
-    run_on(seat.reactor, [&seat] { seat.hub->close(ESHUTDOWN, "the namespace was detached"); });
+    seat.reactor->run_and_wait(
+        [&seat] { seat.hub->close(ESHUTDOWN, "the namespace was detached"); });
   }
 }
 
@@ -73,7 +68,7 @@ void ClientServer::wait_stopped() {
     changed_.wait(lock, [this] { return clients_ == 0; });
   }
   for (Seat& seat : seats_) {
-    run_on(seat.reactor, [&seat] { seat.hub.reset(); });
+    seat.reactor->run_and_wait([&seat] { seat.hub.reset(); });
   }
 }
 

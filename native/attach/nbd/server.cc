@@ -16,13 +16,6 @@ namespace {
 
 constexpr int kAcceptsPerPoll = 16;
 
-template <typename Work>
-void run_on(reactor::Reactor* reactor, Work&& work) {
-  using Callable = std::remove_reference_t<Work>;
-  reactor->run_and_wait(
-      {[](void* context, uint64_t) { (*static_cast<Callable*>(context))(); }, &work, 0});
-}
-
 struct Side {
   reactor::Reactor* reactor;
   std::unique_ptr<ConnectionGroup> group;
@@ -104,10 +97,10 @@ Result<std::unique_ptr<Server>> Server::start(const std::string& path,
   state->listener = std::move(*listener);
   state->groups_running = state->sides.size();
   for (Side& side : state->sides) {
-    run_on(side.reactor, [&side] { side.group->add_to(side.reactor); });
+    side.reactor->run_and_wait([&side] { side.group->add_to(side.reactor); });
   }
-  run_on(state->sides[0].reactor,
-         [&] { state->sides[0].group->watch(state->listener->fd(), state.get()); });
+  state->sides[0].reactor->run_and_wait(
+      [&] { state->sides[0].group->watch(state->listener->fd(), state.get()); });
   return std::unique_ptr<Server>(new Server(std::move(state)));
 }
 
@@ -120,11 +113,11 @@ void Server::begin_stop() {
     if (state.stop_begun) return;
     state.stop_begun = true;
   }
-  run_on(state.sides[0].reactor, [&state] { state.sides[0].group->watch(-1, nullptr); });
+  state.sides[0].reactor->run_and_wait([&state] { state.sides[0].group->watch(-1, nullptr); });
   state.listener.reset();
   // Behind the last socket that was handed over.
   for (Side& side : state.sides) {
-    run_on(side.reactor, [&] {
+    side.reactor->run_and_wait([&] {
       side.group->begin_stop([](void* context) { static_cast<State*>(context)->group_stopped(); },
                              &state);
     });
@@ -138,7 +131,7 @@ void Server::wait_stopped() {
     state.changed.wait(lock, [&state] { return state.groups_running == 0; });
   }
   for (Side& side : state.sides) {
-    run_on(side.reactor, [&side] { side.group->remove_from(side.reactor); });
+    side.reactor->run_and_wait([&side] { side.group->remove_from(side.reactor); });
   }
 }
 

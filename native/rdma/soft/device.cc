@@ -25,12 +25,6 @@ uint64_t random64() {
   return value;
 }
 
-template <typename F>
-void on_thread(reactor::Reactor& reactor, F&& function) {
-  reactor.run_and_wait(
-      {[](void* context, uint64_t) { (*static_cast<F*>(context))(); }, &function, 0});
-}
-
 Error not_a_reactor() {
   return Error{EPERM, "This call belongs on the thread of one of the device's reactors."};
 }
@@ -160,7 +154,7 @@ Result<void> Device::open_shards(std::span<reactor::Reactor* const> reactors) {
   }
   connections_->set_shards(shards_);
   capabilities_.receive_window_bytes = shards_[0]->receive_window_bytes();
-  for (const auto& shard : shards_) on_thread(shard->reactor(), [&] { shard->attach(shards_); });
+  for (const auto& shard : shards_) shard->reactor().run_and_wait([&] { shard->attach(shards_); });
   attached_ = true;
   return result;
 }
@@ -171,11 +165,11 @@ Device::~Device() {
   connections_->close_listeners();
   // Last first, so that shard 0 hears of every connection that was left and tells its peer.
   for (size_t i = shards_.size(); i-- > 0;)
-    on_thread(shards_[i]->reactor(), [&] { connections_->close(static_cast<unsigned>(i)); });
-  for (const auto& shard : shards_) on_thread(shard->reactor(), [&] { shard->detach(); });
+    shards_[i]->reactor().run_and_wait([&] { connections_->close(static_cast<unsigned>(i)); });
+  for (const auto& shard : shards_) shard->reactor().run_and_wait([&] { shard->detach(); });
   // Packets handed over and mailboxes on their way were posted before; they run before these.
   for (int round = 0; round < 2; round++) {
-    for (const auto& shard : shards_) on_thread(shard->reactor(), [] {});
+    for (const auto& shard : shards_) shard->reactor().run_and_wait([] {});
   }
 }
 

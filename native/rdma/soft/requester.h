@@ -75,8 +75,8 @@ class Requester {
   Step fail_entry(SendEntry& entry, Status status);
   bool sources_allowed(uint32_t index, uint64_t offset, uint32_t bytes, uint8_t access) const;
   void gather(uint32_t index, uint64_t offset, uint32_t bytes, uint8_t* to) const;
+  uint32_t chunk_packets() const;  // that one READ REQUEST asks for, at most
   // The sequence after the last of the READ REQUEST that `sequence` belongs to.
-  uint32_t chunk_packets() const;
   uint64_t chunk_end(const SendEntry& entry, uint64_t sequence) const;
   // SEND and WRITE packets that are on their way.
   uint64_t packets_in_flight() const { return nxt_ - una_ - read_packets_; }

@@ -21,9 +21,7 @@ constexpr TimeNs kHeaderRest = 10'000'000;
 // A pending error fails a send that has nothing to do with it; a host may have many dead peers.
 constexpr unsigned kRepeatsMax = 16;
 
-void add(std::atomic<uint64_t>& counter, uint64_t amount) {
-  counter.store(counter.load(std::memory_order_relaxed) + amount, std::memory_order_relaxed);
-}
+using reactor::add_relaxed;
 
 uint8_t* put_control(uint8_t* at, int level, int type, const void* data, size_t bytes) {
   auto* const c = reinterpret_cast<cmsghdr*>(at);
@@ -111,7 +109,7 @@ void UdpLink::prepare_send(unsigned index, const Train& train) {
   // Without GSO only the first segment has the identification that its ICRC covers.
   const uint32_t bytes =
       trained ? train.total_bytes : std::min<uint32_t>(train.total_bytes, train.segment_bytes);
-  if (!trained && train.segments > 1) add(counters_.tx_dropped_gso, train.segments - 1u);
+  if (!trained && train.segments > 1) add_relaxed(counters_.tx_dropped_gso, train.segments - 1u);
   sending.vector = {const_cast<uint8_t*>(train.bytes), bytes};
   header.msg_name = const_cast<sockaddr_storage*>(&train.flow->remote);
   header.msg_namelen = address_length(train.flow->remote);
@@ -150,16 +148,16 @@ void UdpLink::transmit(int fd, std::span<const Train> trains) {
   for (unsigned i = 0; i < trains.size(); i++) {
     if (pcap_ != nullptr) pcap_->sent(trains[i]);
     prepare_send(i, trains[i]);
-    add(counters_.tx_packets, trains[i].segments);
-    add(counters_.tx_bytes, trains[i].total_bytes);
+    add_relaxed(counters_.tx_packets, trains[i].segments);
+    add_relaxed(counters_.tx_bytes, trains[i].total_bytes);
   }
-  add(counters_.tx_trains, trains.size());
+  add_relaxed(counters_.tx_trains, trains.size());
   sent_since_check_ = true;
   const auto count = static_cast<unsigned>(trains.size());
   unsigned done = 0, repeats = 0;
   while (done < count) {
     mmsghdr* const next = &send_messages_[done];
-    add(counters_.tx_calls, 1);
+    add_relaxed(counters_.tx_calls, 1);
     const int sent = count - done == 1 ? (sendmsg(fd, &next->msg_hdr, MSG_DONTWAIT) < 0 ? -1 : 1)
                                        : sendmmsg(fd, next, count - done, MSG_DONTWAIT);
     if (sent > 0) {
@@ -176,7 +174,7 @@ void UdpLink::transmit(int fd, std::span<const Train> trains) {
         repeats = 0;
         break;
       case Refused::StopAll:
-        for (; done < count; done++) add(counters_.tx_dropped_full, trains[done].segments);
+        for (; done < count; done++) add_relaxed(counters_.tx_dropped_full, trains[done].segments);
         break;
     }
   }
@@ -190,7 +188,7 @@ UdpLink::Refused UdpLink::refused(int fd, const Train& train, msghdr& message, u
       return Refused::StopAll;
     case ENOBUFS:  // the device's queue dropped it
     case ENOMEM:
-      add(counters_.tx_dropped_full, train.segments);
+      add_relaxed(counters_.tx_dropped_full, train.segments);
       return Refused::Skip;
     case EMSGSIZE:
       // Of a train this can mean that the route's MTU shrank: then the error queue has it too.
@@ -207,11 +205,11 @@ UdpLink::Refused UdpLink::refused(int fd, const Train& train, msghdr& message, u
   // Most likely an error of an earlier packet to somebody else: read it, then this one may go.
   const int code = errno;
   if (read_errors(fd) > 0 && repeats < kRepeatsMax) {
-    add(counters_.sends_repeated, 1);
+    add_relaxed(counters_.sends_repeated, 1);
     return Refused::Repeat;
   }
   if (code == ECONNREFUSED && repeats < kRepeatsMax) return Refused::Repeat;  // it was cleared
-  add(counters_.tx_dropped_error, train.segments);
+  add_relaxed(counters_.tx_dropped_error, train.segments);
   if (code == ENETUNREACH || code == EHOSTUNREACH || code == EACCES || code == EPERM) {
     ErrorReport report;
     report.fault = SendFault::Unreachable;
@@ -231,7 +229,7 @@ UdpLink::Refused UdpLink::without_gso(int fd, const Train& train, msghdr& messag
   message.msg_iov[0].iov_len = train.segment_bytes;
   message.msg_control = nullptr;
   message.msg_controllen = 0;
-  add(counters_.tx_dropped_gso, train.segments - 1u);
+  add_relaxed(counters_.tx_dropped_gso, train.segments - 1u);
   if (sendmsg(fd, &message, MSG_DONTWAIT) < 0 && errno == EMSGSIZE) {
     too_large(train);
     return Refused::Skip;
@@ -241,7 +239,7 @@ UdpLink::Refused UdpLink::without_gso(int fd, const Train& train, msghdr& messag
 }
 
 void UdpLink::too_large(const Train& train) {
-  add(counters_.tx_dropped_too_large, train.segments);
+  add_relaxed(counters_.tx_dropped_too_large, train.segments);
   ErrorReport report;
   report.fault = SendFault::MtuTooLarge;
   report.peer = train.flow->remote;
@@ -254,11 +252,11 @@ void UdpLink::too_large(const Train& train) {
 // ---- What became of sent packets
 
 void UdpLink::add_fault(const ErrorReport& report) {
-  add(counters_.faults_reported, 1);
+  add_relaxed(counters_.faults_reported, 1);
   if (fault_count_ < kFaults) {
     faults_[fault_count_++] = report;
   } else {
-    add(counters_.faults_lost, 1);
+    add_relaxed(counters_.faults_lost, 1);
   }
 }
 
@@ -323,7 +321,7 @@ int UdpLink::take(const mmsghdr& message, LinkEvents& events) {
       traffic_class = static_cast<uint8_t>(value);
     }
   }
-  add(counters_.rx_bytes, left);
+  add_relaxed(counters_.rx_bytes, left);
   Arrival arrival{static_cast<const sockaddr_storage*>(header.msg_name),
                   &address_,
                   bytes,
@@ -331,7 +329,7 @@ int UdpLink::take(const mmsghdr& message, LinkEvents& events) {
                   -1,
                   traffic_class};
   if (witness_ != nullptr && !witness_->find(*arrival.source, bytes, left, &arrival.seen)) {
-    add(counters_.rx_without_header, 1);
+    add_relaxed(counters_.rx_without_header, 1);
     return 0;
   }
   int packets = 0;
@@ -361,14 +359,14 @@ int UdpLink::receive(TimeNs now, LinkEvents& events) {
   } else {
     messages = recvmmsg(receive_fd_, receive_messages_, limit, MSG_DONTWAIT, nullptr);
   }
-  add(counters_.rx_calls, 1);
-  if (messages < 0 && errno != EAGAIN && errno != EINTR) add(counters_.rx_errors, 1);
+  add_relaxed(counters_.rx_calls, 1);
+  if (messages < 0 && errno != EAGAIN && errno != EINTR) add_relaxed(counters_.rx_errors, 1);
 
   int packets = 0;
   for (int i = 0; i < messages; i++) packets += take(receive_messages_[i], events);
   if (messages > 0) {
-    add(counters_.rx_messages, static_cast<uint64_t>(messages));
-    add(counters_.rx_packets, static_cast<uint64_t>(packets));
+    add_relaxed(counters_.rx_messages, static_cast<uint64_t>(messages));
+    add_relaxed(counters_.rx_packets, static_cast<uint64_t>(packets));
   }
   // A message at every look, or several at once: take them in batches; rarely more than one: don't.
   constexpr unsigned kBusyStreak = 4, kIdleStreak = 8;

@@ -23,12 +23,6 @@ constexpr uint32_t kSoftRoceVendor = 0xffffff;
 constexpr uint32_t kSoftIwarpVendor = 0x626d74;
 constexpr uint32_t kReadsMax = 255;  // what a CM message can say
 
-template <typename F>
-void on_thread(reactor::Reactor& reactor, F&& function) {
-  reactor.run_and_wait(
-      {[](void* context, uint64_t) { (*static_cast<F*>(context))(); }, &function, 0});
-}
-
 Error not_a_reactor() {
   return Error{EPERM, "This call belongs on the thread of one of the device's reactors."};
 }
@@ -88,7 +82,7 @@ Result<std::unique_ptr<Device>> Device::open(const Library& library, const Devic
   device->control_ = std::make_unique<Control>(library, control, device->channel_, device->shards_,
                                                device->counts_);
   if (auto started = device->control_->start(); !started) return started.error();
-  for (const auto& shard : device->shards_) on_thread(shard->reactor(), [&] { shard->attach(); });
+  for (const auto& shard : device->shards_) shard->reactor().run_and_wait([&] { shard->attach(); });
   device->attached_ = true;
   return device;
 }
@@ -190,9 +184,9 @@ Device::~Device() {
   if (control_) control_->stop();
   if (attached_) {
     assert(reactor::Reactor::current() == nullptr);
-    for (const auto& shard : shards_) on_thread(shard->reactor(), [&] { shard->detach(); });
+    for (const auto& shard : shards_) shard->reactor().run_and_wait([&] { shard->detach(); });
     // Messages on their way were posted before: they run before these.
-    for (const auto& shard : shards_) on_thread(shard->reactor(), [] {});
+    for (const auto& shard : shards_) shard->reactor().run_and_wait([] {});
   }
   control_.reset();
   if (id_ != nullptr) library_.destroy_id(id_);

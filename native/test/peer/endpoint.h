@@ -45,9 +45,7 @@ class Endpoint final : private reactor::Poller, private rdma::ConnectionHandler 
   // From this thread to the reactor's and back.
   template <typename F>
   void run(F&& function) {
-    reactor_->run_and_wait(
-        {[](void* context, uint64_t) { (*static_cast<std::remove_reference_t<F>*>(context))(); },
-         const_cast<void*>(static_cast<const void*>(&function)), 0});
+    reactor_->run_and_wait(function);
   }
 
   rdma::Device& device() { return *device_; }

@@ -32,8 +32,7 @@ inline reactor::Reactor* test_reactor() {
 
 template <typename Body>
 void on_reactor(Body body) {
-  test_reactor()->run_and_wait(
-      {[](void* context, uint64_t) { (*static_cast<Body*>(context))(); }, &body, 0});
+  test_reactor()->run_and_wait(body);
 }
 
 struct SunkEvent {

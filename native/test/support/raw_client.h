@@ -3,6 +3,7 @@
 #include <poll.h>
 
 #include "support/client_rig.h"
+#include "support/receive_answer.h"
 
 namespace nvmeof::test {
 
@@ -55,20 +56,11 @@ class RawClient {
     for (;;) {
       pollfd fd{socket, POLLIN, 0};
       if (poll(&fd, 1, 10'000) <= 0) return {};
-      nvmeof_ring_answer answer{};
-      iovec part{&answer, sizeof answer};
-      alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-      msghdr header{};
-      header.msg_iov = &part;
-      header.msg_iovlen = 1;
-      header.msg_control = control;
-      header.msg_controllen = sizeof control;
-      const ssize_t length = recvmsg(socket, &header, MSG_CMSG_CLOEXEC);
+      nvmeof_ring_answer answer;
+      const ssize_t length = receive_answer(socket, MSG_CMSG_CLOEXEC, &answer, &memory_fd);
       if (length < 0 && errno == ECONNRESET) continue;
       if (length <= 0) return {};
       if (length == 1) continue;
-      if (const cmsghdr* const passed = CMSG_FIRSTHDR(&header))
-        std::memcpy(&memory_fd, CMSG_DATA(passed), sizeof memory_fd);
       return answer;
     }
   }

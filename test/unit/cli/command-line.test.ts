@@ -104,11 +104,11 @@ describe('arguments', () => {
 
   it('says when fewer I/O queues are granted than asked for', () => {
     const notes: string[] = [];
-    const note = (text: string): number => notes.push(text);
+    const context = { note: (text: string) => void notes.push(text) };
     const queue = { qid: 1, entries: 128, reactor: 0, outstanding: 0 };
-    noteQueues(note, { queues: [queue, queue], queuesAsked: 2 });
+    noteQueues(context, { queues: [queue, queue], queuesAsked: 2 });
     expect(notes).to.deep.equal([]);
-    noteQueues(note, { queues: [queue, queue], queuesAsked: 4 });
+    noteQueues(context, { queues: [queue, queue], queuesAsked: 4 });
     expect(notes).to.deep.equal([
       'The target grants 2 of 4 I/O queues: raise what it grants (maxQueues of its port), or ask for no more (--nr-io-queues 2).',
     ]);

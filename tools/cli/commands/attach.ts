@@ -9,9 +9,10 @@ import {
   addConnectOptions,
   addQueuesOption,
   connectOptions,
+  depthOption,
   hostPort,
   noteQueues,
-  wholeNumber,
+  nsidOption,
   withController,
 } from '../arguments.ts';
 import type { ConnectFlags, HostPort } from '../arguments.ts';
@@ -123,9 +124,7 @@ async function attach(
   }
   const signal = untilSignal();
   await withController(connectOptions(target, nqn, flags), async (controller) => {
-    noteQueues((text) => {
-      context.note(text);
-    }, controller);
+    noteQueues(context, controller);
     const namespace = controller.namespace(flags.nsid);
     const lost = untilLost(context, controller, flags.nsid);
     const attachment = controller.attach(flags.nsid);
@@ -161,10 +160,10 @@ export const attachCommand: SubCommand = {
       )
       .argument('<address[:port]>', 'of the target', hostPort)
       .argument('<nqn>', 'of the subsystem')
-      .option('--nsid <n>', 'namespace', wholeNumber(1, 0xffff_fffe), 1)
+      .addOption(nsidOption())
       .option('--nbd <socket>', 'serve NBD clients on this Unix socket')
       .option('--socket <socket>', 'serve clients over shared memory on this one')
-      .option('--depth <n>', 'entries of each queue (default: 128)', wholeNumber(2, 1024))
+      .addOption(depthOption())
       .option('--json', 'print what is attached as JSON')
       .action((target: HostPort, nqn: string, flags: AttachFlags) =>
         attach(context, target, nqn, flags),

@@ -9,10 +9,11 @@ import {
   connectOptions,
   hostPort,
   noteQueues,
+  nsidOption,
   seconds,
   size,
-  withController,
   wholeNumber,
+  withController,
 } from '../arguments.ts';
 import type { ConnectFlags, HostPort } from '../arguments.ts';
 import { CliError } from '../context.ts';
@@ -73,9 +74,7 @@ async function bench(
   const depth = Math.max(flags.qd + 1, 2);
   const options = connectOptions(target, nqn, { ...flags, depth });
   await withController(options, async (controller) => {
-    noteQueues((text) => {
-      context.note(text);
-    }, controller);
+    noteQueues(context, controller);
     const shortest = Math.min(...controller.queues.map((queue) => queue.entries));
     if (shortest < depth) {
       context.note(`The target grants queues of ${shortest} entries: commands beyond wait here.`);
@@ -100,7 +99,7 @@ export const benchCommand: SubCommand = {
       )
       .argument('<address[:port]>', 'of the target', hostPort)
       .argument('<nqn>', 'of the subsystem')
-      .option('--nsid <n>', 'namespace', wholeNumber(1, 0xffff_fffe), 1)
+      .addOption(nsidOption())
       .addOption(
         new Option('--rw <pattern>', 'what to do').choices([...PATTERNS]).default('randread'),
       )

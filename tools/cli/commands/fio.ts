@@ -11,9 +11,10 @@ import {
   addConnectOptions,
   addQueuesOption,
   connectOptions,
+  depthOption,
   hostPort,
   noteQueues,
-  wholeNumber,
+  nsidOption,
   withController,
 } from '../arguments.ts';
 import type { ConnectFlags, HostPort } from '../arguments.ts';
@@ -81,9 +82,7 @@ async function runOnTarget(
   const folder = mkdtempSync(join(tmpdir(), 'nvmeof-fio-'));
   try {
     return await withController(options, async (controller) => {
-      noteQueues((text) => {
-        context.note(text);
-      }, controller);
+      noteQueues(context, controller);
       controller.once('disconnected', (error: Error) => {
         context.note(`nvmeof: ${error.message}`);
       });
@@ -142,8 +141,8 @@ export const fioCommand: SubCommand = {
       .option('--socket <socket>', 'of a running `nvmeof attach --socket`')
       .option('--device <device>', 'a block device of the kernel, with io_uring and direct I/O')
       .option('--json', "print fio's JSON")
-      .option('--nsid <n>', 'namespace', wholeNumber(1, 0xffff_fffe), 1)
-      .option('--depth <n>', 'entries of each queue (default: 128)', wholeNumber(2, 1024))
+      .addOption(nsidOption())
+      .addOption(depthOption())
       .action((words: string[], flags: FioFlags) => fio(context, words, flags));
     addExamples(command, [
       ['connect, run, disconnect', 'nvmeof fio 127.0.0.1 NQN randread-4k-qd32'],

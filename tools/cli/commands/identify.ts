@@ -3,8 +3,8 @@ import {
   addConnectOptions,
   connectOptions,
   hostPort,
+  nsidOption,
   withController,
-  wholeNumber,
 } from '../arguments.ts';
 import type { ConnectFlags, HostPort } from '../arguments.ts';
 import type { CliContext, SubCommand } from '../context.ts';
@@ -65,7 +65,7 @@ export const idNsCommand: SubCommand = {
       .description('Prints the Identify Namespace data of one namespace, field by field.')
       .argument('<address[:port]>', 'of the target', hostPort)
       .argument('<nqn>', 'of the subsystem')
-      .option('--nsid <n>', 'namespace', wholeNumber(1, 0xffff_fffe), 1)
+      .addOption(nsidOption())
       .option('--json', 'print JSON')
       .action(async (target: HostPort, nqn: string, flags: Flags) => {
         await withController(connectOptions(target, nqn, flags), async (controller) => {

@@ -5,10 +5,10 @@ import {
   addConnectOptions,
   addQueuesOption,
   connectOptions,
+  depthOption,
   hostPort,
   noteQueues,
   withController,
-  wholeNumber,
 } from '../arguments.ts';
 import type { ConnectFlags, HostPort } from '../arguments.ts';
 import type { CliContext, SubCommand } from '../context.ts';
@@ -99,13 +99,11 @@ export const infoCommand: SubCommand = {
       )
       .argument('<address[:port]>', 'of the target', hostPort)
       .argument('<nqn>', 'of the subsystem')
-      .option('--depth <n>', 'entries of each queue (default 128)', wholeNumber(2, 1024))
+      .addOption(depthOption())
       .option('--json', 'print JSON')
       .action(async (target: HostPort, nqn: string, flags: Flags) => {
         await withController(connectOptions(target, nqn, flags), (controller) => {
-          noteQueues((text) => {
-            context.note(text);
-          }, controller);
+          noteQueues(context, controller);
           if (flags.json === true) context.printJson(infoJson(controller));
           else printInfo(context, controller);
           return Promise.resolve();

@@ -6,9 +6,9 @@ import {
   addConnectOptions,
   connectOptions,
   hostPort,
+  nsidOption,
   size,
   withController,
-  wholeNumber,
 } from '../arguments.ts';
 import type { ConnectFlags, HostPort } from '../arguments.ts';
 import { CliError } from '../context.ts';
@@ -36,7 +36,7 @@ export const readCommand: SubCommand = {
       .description('Copies a namespace, or a part of it, to a file or to standard output.')
       .argument('<address[:port]>', 'of the target', hostPort)
       .argument('<nqn>', 'of the subsystem')
-      .option('--nsid <n>', 'namespace', wholeNumber(1, 0xffff_fffe), 1)
+      .addOption(nsidOption())
       .addOption(
         new Option('--offset <size>', 'first byte, with units: 4k, 1MiB')
           .argParser(size)

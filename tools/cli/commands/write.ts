@@ -6,9 +6,9 @@ import {
   addConnectOptions,
   connectOptions,
   hostPort,
+  nsidOption,
   size,
   withController,
-  wholeNumber,
 } from '../arguments.ts';
 import type { ConnectFlags, HostPort } from '../arguments.ts';
 import { CliError } from '../context.ts';
@@ -48,7 +48,7 @@ export const writeCommand: SubCommand = {
       )
       .argument('<address[:port]>', 'of the target', hostPort)
       .argument('<nqn>', 'of the subsystem')
-      .option('--nsid <n>', 'namespace', wholeNumber(1, 0xffff_fffe), 1)
+      .addOption(nsidOption())
       .addOption(
         new Option('--offset <size>', 'first byte, with units: 4k, 1MiB')
           .argParser(size)

@@ -98,7 +98,9 @@ function transportRates(
   ) as Record<(typeof QUEUE_PAIR)[number], number>;
 }
 
-const ratio = (many: number, one: number): number | undefined => (one > 0 ? many / one : undefined);
+/** 0 of 0 is no ratio. */
+export const ratio = (many: number, one: number): number | undefined =>
+  one > 0 ? many / one : undefined;
 
 function reactorRates(
   reactor: ReactorReport,

@@ -1,15 +1,14 @@
 /** The rates of an interval as `nvmeof stats` shows them: tables for people, one object for programs. */
 import { microseconds, plainTable } from '../tables.ts';
 import { byHost } from './by-host.ts';
-import type { QueueRates, Rated, Rates } from './rates.ts';
+import { ratio, type QueueRates, type Rated, type Rates } from './rates.ts';
 
 const whole = (value: number): string => Math.round(value).toLocaleString('en-US');
 const megabytes = (value: number): string => (value / 1e6).toFixed(1);
 const percent = (value: number): string => `${(value * 100).toFixed(0)} %`;
 const latency = (ns: number | undefined): string => (ns === undefined ? '-' : microseconds(ns));
 const coreText = (core: number): string => (core < 0 ? '-' : String(core));
-/** 0 of 0 is no ratio. */
-const each = (many: number, one: number): string => (one > 0 ? (many / one).toFixed(1) : '-');
+const each = (value: number | undefined): string => value?.toFixed(1) ?? '-';
 
 function sum(all: readonly QueueRates[], key: keyof Rated): number {
   return all.reduce((total, one) => total + one[key], 0);
@@ -56,7 +55,6 @@ export function reactorTable({ reactors }: Rates): string {
 
 /** What explains the speed of each reactor: batches, and what keeps it from them. */
 export function explainTable({ reactors }: Rates): string {
-  const each = (value: number | undefined): string => value?.toFixed(1) ?? '-';
   const mebibytes = (bytes: number): string => (bytes / 2 ** 20).toFixed(1);
   return plainTable(
     [
@@ -129,8 +127,8 @@ export function transportLines({ perSecond: rate }: Rates): string[] {
   ] as const;
   const noticed = troubles.filter(([, value]) => value > 0);
   return [
-    `packets/s: ${whole(received)} in (${each(received, messages)} a message), ` +
-      `${whole(sent)} out (${each(sent, trains)} a train), ${whole(acks)} ACKs, ${whole(wrong)} on the wrong core`,
+    `packets/s: ${whole(received)} in (${each(ratio(received, messages))} a message), ` +
+      `${whole(sent)} out (${each(ratio(sent, trains))} a train), ${whole(acks)} ACKs, ${whole(wrong)} on the wrong core`,
     ...(noticed.length === 0
       ? []
       : [`per second: ${noticed.map(([name, value]) => `${whole(value)} ${name}`).join(', ')}`]),
