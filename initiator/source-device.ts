@@ -1,7 +1,8 @@
 /**
  * Which of our addresses a connection leaves from, and the device opened on it. One address belongs to one process
- * (UDP port 4791), so a target on IPv4 loopback is met from a free 127.x.y.z; everything else from the address that
- * the kernel's routing would use. A device that this process has open already is shared.
+ * (UDP port 4791), so a target on IPv4 loopback is met from a free 127.x.y.z, the same for all connections of a runtime
+ * whose options it fits; everything else from the address that the kernel's routing would use. A device that this process
+ * has open already is shared: each one more is another socket for its reactors to look at.
  */
 import { randomInt } from 'node:crypto';
 import { createSocket } from 'node:dgram';
@@ -10,6 +11,7 @@ import type { Address } from '../native/common/address.ts';
 import { messageOf } from '../native/common/errors.ts';
 import type { DeviceOptions } from '../native/index.ts';
 import { DeviceInUseError, ProviderUnavailableError } from '../native/shared-runtime.ts';
+import type { Runtime } from '../native/runtime.ts';
 import type { DeviceLease, RuntimeLease } from '../native/shared-runtime.ts';
 import { ConnectError } from './errors.ts';
 
@@ -70,19 +72,30 @@ function cannotOpen(address: string, error: unknown): ConnectError | ProviderUna
   );
 }
 
+/** The loopback addresses that connections of a runtime left from. */
+const loopbacks = new WeakMap<Runtime, Set<string>>();
+
+function* loopbackCandidates(known: ReadonlySet<string>, random: () => string): Generator<string> {
+  yield* known;
+  for (let attempt = 0; attempt < LOOPBACK_ATTEMPTS; attempt += 1) yield random();
+}
+
 function openLoopback(
   lease: RuntimeLease,
   request: SourceRequest,
   environment: SourceEnvironment,
 ): DeviceLease {
+  const known = loopbacks.get(lease.runtime) ?? new Set();
+  loopbacks.set(lease.runtime, known);
   let last: unknown;
   let address = '';
-  for (let attempt = 0; attempt < LOOPBACK_ATTEMPTS; attempt += 1) {
-    address = environment.randomLoopback();
+  for (address of loopbackCandidates(known, environment.randomLoopback)) {
     // The target's own address would be shared, or taken from a target that starts later.
     if (sameAddress(parseAddress(address), request.target)) continue;
     try {
-      return lease.openDevice({ ...request.device, address });
+      const device = lease.openDevice({ ...request.device, address });
+      known.add(address);
+      return device;
     } catch (error) {
       last = error;
       const taken = codeOf(error) === 'EADDRINUSE' || error instanceof DeviceInUseError;

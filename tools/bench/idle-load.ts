@@ -6,13 +6,11 @@
 import { stdout } from 'node:process';
 import { connect, type Controller } from '../../initiator/index.ts';
 import { processUsage } from '../target-process.ts';
-import { randomReads } from './load-host.ts';
+import { randomReads, SILENCE_MS } from './load-host.ts';
 
 const [address = '', nqn = '', queues = '64', seconds = '2', core = '0', pid = '0'] =
   process.argv.slice(2);
 const KEEP_ALIVE_MS = 5000;
-/** Both reactors are asleep after a tenth of it. */
-const SILENCE_MS = 20;
 const SAMPLES = 25;
 
 const sleep = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));

@@ -4,6 +4,8 @@ import { connect, type BenchResult, type Controller } from '../../initiator/inde
 import type { ControllerBenchOptions } from '../../initiator/index.ts';
 
 export const BYTES = 4096;
+/** Before a first command: both reactors are asleep after a tenth of it. */
+export const SILENCE_MS = 20;
 /** The greedy ones run before the slow one begins and after it has ended. */
 export const BEYOND_MS = 500;
 

@@ -155,7 +155,7 @@ function idleness(parts: Parts): Row[] {
     },
     {
       id: 'idle-first',
-      title: 'first command after idle, median latency',
+      title: 'first command after idle, median latency, beside a UDP round trip after idle',
       subject: idleQueues(parts, ACTIVE, 1),
       reference: blockingRoundTrip(new RoundTripProgram(parts.floorProgram.folder)),
       goal: latency(1.5),

@@ -2,6 +2,7 @@
 import { fileURLToPath } from 'node:url';
 import { z } from 'zod';
 import { median, type Figures, type Subject } from './figures.ts';
+import { SILENCE_MS } from './load-host.ts';
 import type { Parts } from './parts.ts';
 import { run, SLACK_SECONDS, type RoundTripProgram } from './programs.ts';
 
@@ -72,12 +73,15 @@ export function manyQueues(parts: Parts, active: number, all: number, depth: num
   return script(parts, { name, file: 'many-queues.ts', number, more: [active, depth] });
 }
 
-/** Two threads that wait for each other's datagrams. */
+/**
+ * Two threads that wait for each other's datagrams, after the same silence as ours: a processor that has slept that long
+ * takes far longer to wake than one that has just gone to sleep, and a virtual one longer still.
+ */
 export function blockingRoundTrip(program: RoundTripProgram): Subject {
   return {
-    name: 'UDP, both sides blocking',
+    name: `UDP, both sides blocking, after ${SILENCE_MS} ms`,
     async measure(): Promise<Figures> {
-      return { iops: NaN, bandwidth: NaN, p50: median(await program.microseconds()) };
+      return { iops: NaN, bandwidth: NaN, p50: median(await program.microseconds(SILENCE_MS)) };
     },
   };
 }

@@ -273,6 +273,20 @@ describe('connect', () => {
     expectNothingLeft(bench);
   });
 
+  it('leaves from one loopback address for all targets there', async () => {
+    const bench = makeBench();
+    const base = { address: '127.0.0.1', nqn: NQN };
+    const first = await connectIn(bench.environment, base);
+    const second = await connectIn(bench.environment, { ...base, address: '127.0.0.2' });
+    expect(second.sourceAddress).to.equal(first.sourceAddress);
+    await first.disconnect();
+    const third = await connectIn(bench.environment, base);
+    expect(third.sourceAddress).to.equal(first.sourceAddress);
+    await third.disconnect();
+    await second.disconnect();
+    expectNothingLeft(bench);
+  });
+
   it('gives the counters of the data path', async () => {
     const bench = makeBench();
     const controller = await bench.connect({ queues: 1 });
