@@ -17,6 +17,7 @@
 #include <ctime>
 #include <mutex>
 
+#include "reactor/adaptive_spin.h"
 #include "reactor/sleeper.h"
 #include "reactor/task_ring.h"
 
@@ -29,6 +30,10 @@ thread_local Reactor* current_reactor = nullptr;
 // Tasks run between two visits of the pollers: enough for bursts, too few to starve packets.
 constexpr int kTasksPerIteration = 256;
 
+// Of a spin: from here on whoever else wants the processor gets it, the kernel's workers that bring
+// the packets among them.
+constexpr TimeNs kYieldAfter = 10'000;
+
 void cpu_pause() {
 #if defined(__x86_64__) || defined(__i386__)
   __builtin_ia32_pause();
@@ -36,24 +41,6 @@ void cpu_pause() {
   asm volatile("yield");
 #endif
 }
-
-// How long to spin before sleeping. Spinning pays when work comes back sooner than a wake-up takes,
-// so the time grows when sleeps turn out short and shrinks when they turn out long.
-class AdaptiveSpin {
- public:
-  explicit AdaptiveSpin(TimeNs base) : base_(base), spin_(base) {}
-  TimeNs value() const { return spin_; }
-  void slept(TimeNs duration) {
-    if (duration < base_) {
-      spin_ = std::min(spin_ * 2, base_ * 4);
-    } else if (duration > base_ * 8) {
-      spin_ = std::max(spin_ / 2, base_ / 8);
-    }
-  }
-
- private:
-  TimeNs base_, spin_;
-};
 
 }  // namespace
 
@@ -149,16 +136,20 @@ void Reactor::Impl::loop() {
     const int handled = run_tasks() + run_pollers();
     if (holes) close_holes();
     const TimeNs end = monotonic_now();
+    const TimeNs taken = end - now;
     add_relaxed(counters.iterations, 1);
-    add_relaxed(handled > 0 ? counters.busy_ns : counters.idle_ns, end - now);
+    add_relaxed(handled > 0 ? counters.busy_ns : counters.idle_ns, taken);
     now = end;
     if (handled > 0) {
       last_work = now;
       continue;
     }
     add_relaxed(counters.idle_iterations, 1);
+    spin.iterated(taken);
     if (!options.poll_forever && !stop && now - last_work >= spin.value()) {
       try_to_sleep();
+    } else if (now - last_work >= kYieldAfter) {
+      sched_yield();
     } else {
       cpu_pause();
     }
