@@ -1,7 +1,7 @@
 /**
  * Hosts at depth 127, all controllers of this process on one reactor. Says `ready` to its parent when they are connected, and
  * loads the target when it is told to.
- *   greedy-load.ts ADDRESS NQN HOSTS SECONDS CORE
+ *   greedy-load.js ADDRESS NQN HOSTS SECONDS CORE
  */
 import { once } from 'node:events';
 import { BEYOND_MS, host, load } from './load-host.ts';

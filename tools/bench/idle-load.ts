@@ -1,7 +1,7 @@
 /**
  * Connected queues that do nothing: what they cost the target, and how long the first command after silence takes. The CPU
  * time of the whole target is taken, its JavaScript included, which answers Keep Alive. Prints JSON.
- *   idle-load.ts ADDRESS NQN QUEUES SECONDS CORE PID
+ *   idle-load.js ADDRESS NQN QUEUES SECONDS CORE PID
  */
 import { stdout } from 'node:process';
 import { connect, type Controller } from '../../initiator/index.ts';

@@ -1,7 +1,7 @@
 /**
  * Reads through the library, from one JavaScript thread: `depth` loops that await `namespace.read` into buffers of the pool. A
  * process of its own; prints JSON.
- *   javascript-load.ts ADDRESS NQN DEPTH SECONDS CORES
+ *   javascript-load.js ADDRESS NQN DEPTH SECONDS CORES
  */
 import { stdout } from 'node:process';
 import { connect } from '../../initiator/index.ts';

@@ -1,7 +1,7 @@
 /**
  * A few queues that work among many that are only connected, all of this process and on one reactor; and what one of the many
  * costs the target's memory. Prints JSON.
- *   many-queues.ts ADDRESS NQN IDLE SECONDS CORE PID ACTIVE DEPTH
+ *   many-queues.js ADDRESS NQN IDLE SECONDS CORE PID ACTIVE DEPTH
  */
 import process, { stdout } from 'node:process';
 import { connect, type Controller } from '../../initiator/index.ts';

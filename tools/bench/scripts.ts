@@ -1,4 +1,7 @@
-/** Loads of the library, each a script of this folder that runs as a process of its own and prints its figures. */
+/**
+ * Loads of the library, each a script of this folder that runs as a process of its own and prints its figures. Compiled, as
+ * the library is used: what tsx adds to the sources costs nearly half of the reads that JavaScript can await.
+ */
 import { fileURLToPath } from 'node:url';
 import { z } from 'zod';
 import { median, type Figures, type Subject } from './figures.ts';
@@ -29,18 +32,14 @@ interface Script {
 
 /** Started as SCRIPT ADDRESS NQN NUMBER SECONDS CORE PID-OF-TARGET MORE. */
 function script(parts: Parts, { name, file, number, times = 1, more = [] }: Script): Subject {
-  const path = fileURLToPath(new URL(file, import.meta.url));
+  const path = fileURLToPath(new URL(`../../dist/tools/bench/${file}.js`, import.meta.url));
   return {
     name,
     async measure(each): Promise<Figures> {
       const seconds = each * times;
       const { address, nqn, process: target } = await parts.targets.get(parts.memory);
       const args = [address, nqn, number, seconds, parts.hostCore, target.pid, ...more].map(String);
-      const text = await run(
-        process.execPath,
-        ['--import', 'tsx', path, ...args],
-        seconds + SLACK_SECONDS,
-      );
+      const text = await run(process.execPath, [path, ...args], seconds + SLACK_SECONDS);
       const { iops, bandwidth, ...rest } = output.parse(JSON.parse(text));
       const given = Object.entries(rest).filter(([, value]) => value !== undefined);
       return { iops, bandwidth, ...Object.fromEntries(given) };
@@ -50,13 +49,13 @@ function script(parts: Parts, { name, file, number, times = 1, more = [] }: Scri
 
 /** `depth` reads awaited at a time, on one JavaScript thread. */
 export function javascript(parts: Parts, depth: number): Subject {
-  return script(parts, { name: 'JavaScript', file: 'javascript-load.ts', number: depth });
+  return script(parts, { name: 'JavaScript', file: 'javascript-load', number: depth });
 }
 
 /** A host at depth 1, alone or while others ask for all they can get. */
 export function slowAmongGreedy(parts: Parts, greedy: number): Subject {
   const name = greedy === 0 ? 'alone' : `among ${greedy} greedy`;
-  return script(parts, { name, file: 'fairness-load.ts', number: greedy });
+  return script(parts, { name, file: 'fairness-load', number: greedy });
 }
 
 /** A minute where others take two seconds. */
@@ -64,13 +63,13 @@ const IDLE_TIMES = 30;
 
 /** `queues` that are connected and silent. */
 export function idleQueues(parts: Parts, queues: number, times = IDLE_TIMES): Subject {
-  return script(parts, { name: 'idle', file: 'idle-load.ts', number: queues, times });
+  return script(parts, { name: 'idle', file: 'idle-load', number: queues, times });
 }
 
 /** `active` queues at work among others that are only connected. */
 export function manyQueues(parts: Parts, active: number, all: number, depth: number): Subject {
   const [name, number] = [`${all} connected`, all - active];
-  return script(parts, { name, file: 'many-queues.ts', number, more: [active, depth] });
+  return script(parts, { name, file: 'many-queues', number, more: [active, depth] });
 }
 
 /**
