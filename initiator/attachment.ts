@@ -49,6 +49,8 @@ export interface AttachContext {
   readonly queues: readonly QueueId[];
   /** Commands in flight on each queue. */
   readonly depth: number;
+  /** Of each command; 0: none. */
+  readonly commandTimeoutMs: number;
   readonly geometry: AttachGeometry;
 }
 
@@ -59,10 +61,10 @@ export class Attachment {
   #detached: Promise<void> | undefined;
 
   /** For `Controller.attach`. */
-  constructor({ door, description, queues, depth, geometry }: AttachContext) {
+  constructor({ door, description, ...options }: AttachContext) {
     this.#door = door;
     this.#description = description;
-    this.#id = door.attach({ queues, depth, geometry });
+    this.#id = door.attach(options);
   }
 
   /**

@@ -252,6 +252,7 @@ export class Controller extends EventEmitter<ControllerEvents> {
       description: `${this.nqn} namespace ${nsid}`,
       queues: ioQueues.map((queue) => queue.id),
       depth: Math.min(...ioQueues.map((queue) => queue.entries)) - 1,
+      commandTimeoutMs: this.#association.options.commandTimeoutMs,
       geometry: geometryOf(namespace, this.#data, limits),
     });
     this.#attachments.add(attachment);

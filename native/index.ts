@@ -178,6 +178,8 @@ export interface AttachOptions {
   readonly queues: readonly QueueId[];
   /** Commands in flight on each of them, at most. */
   readonly depth: number;
+  /** A command without an answer for so long is given up; 0: never. */
+  readonly commandTimeoutMs: number;
   readonly geometry: AttachGeometry;
 }
 

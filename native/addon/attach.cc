@@ -26,7 +26,9 @@ attach::Geometry unpack(const Argument& from) {
 // One lane a reactor: the first of its queues.
 std::vector<attach::Attachment::Place> places_of(Instance& instance, const Argument& options,
                                                  uint32_t& device) {
-  const uint32_t depth = options["depth"].u32(1, 65535);
+  constexpr reactor::TimeNs kMs = 1'000'000;
+  const attach::LaneLimits limits{options["depth"].u32(1, 65535),
+                                  kMs * options["commandTimeoutMs"].u32()};
   std::vector<attach::Attachment::Place> places;
   std::set<reactor::Reactor*> taken;
   for (const ConnectedQueue& queue : connected_queues(instance, "attach", options["queues"])) {
@@ -35,7 +37,7 @@ std::vector<attach::Attachment::Place> places_of(Instance& instance, const Argum
     }
     device = queue.device;
     if (taken.insert(queue.reactor).second)
-      places.push_back({queue.engine, queue.reactor, queue.id, depth});
+      places.push_back({queue.engine, queue.reactor, queue.id, limits});
   }
   return places;
 }

@@ -19,7 +19,7 @@ Result<std::unique_ptr<Attachment>> Attachment::create(const std::vector<Place>&
   std::unique_ptr<Attachment> made(new Attachment);
   for (const Place& place : places) {
     auto lane =
-        NamespaceLane::create(place.engine, place.reactor, place.queue, place.depth, geometry);
+        NamespaceLane::create(place.engine, place.reactor, place.queue, place.limits, geometry);
     if (!lane) return lane.error();
     made->on_.push_back({place.reactor, lane->get()});
     made->lanes_.push_back(std::move(*lane));

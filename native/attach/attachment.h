@@ -18,7 +18,7 @@ class Attachment {
     nvmf::HostEngine* engine;
     reactor::Reactor* reactor;
     uint32_t queue;
-    uint32_t depth;  // commands in flight that the queue takes
+    LaneLimits limits;
   };
 
   // On a control thread, as everything here.

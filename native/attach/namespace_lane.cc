@@ -26,6 +26,35 @@ struct LaneCommand {
   Lane* lane = nullptr;
   IoRequest* request = nullptr;
   uint32_t index = 0;
+  // While the controller is asked, and not given up.
+  reactor::TimeNs issued_at = 0;
+  LaneCommand* older = nullptr;
+  LaneCommand* newer = nullptr;
+  bool watched = false;
+};
+
+// Commands in the order they were issued: the first is the first to fall due.
+class Watch {
+ public:
+  LaneCommand* oldest() const { return oldest_; }
+  void add(LaneCommand& command, reactor::TimeNs now) {
+    command.issued_at = now;
+    command.watched = true;
+    command.older = newest_;
+    command.newer = nullptr;
+    (newest_ != nullptr ? newest_->newer : oldest_) = &command;
+    newest_ = &command;
+  }
+  void remove(LaneCommand& command) {
+    if (!command.watched) return;
+    command.watched = false;
+    (command.older != nullptr ? command.older->newer : oldest_) = command.newer;
+    (command.newer != nullptr ? command.newer->older : newest_) = command.older;
+  }
+
+ private:
+  LaneCommand* oldest_ = nullptr;
+  LaneCommand* newest_ = nullptr;
 };
 
 // How each operation becomes commands.
@@ -45,15 +74,18 @@ const Rule& rule_of(const IoRequest& request) {
   return kRules[static_cast<size_t>(request.operation)];
 }
 
-class Lane final : public NamespaceLane {
+class Lane final : public NamespaceLane, public reactor::Poller {
  public:
   Lane(nvmf::HostEngine* engine, reactor::Reactor* reactor, uint32_t queue,
-       const Geometry& geometry)
+       reactor::TimeNs command_time, const Geometry& geometry)
       : engine_(engine),
         reactor_(reactor),
         queue_(queue),
+        command_time_(command_time),
         geometry_(geometry),
         lba_shift_(static_cast<unsigned>(std::countr_zero(geometry.lba_bytes))) {}
+
+  ~Lane() override;
 
   Result<void> allocate(uint32_t depth);
   void submit(IoRequest* request) override;
@@ -62,7 +94,13 @@ class Lane final : public NamespaceLane {
   const Geometry& geometry() const override { return geometry_; }
   uint32_t in_flight() const override { return live_; }
 
+  // Gives up what is overdue.
+  int poll(reactor::TimeNs now) override;
+  reactor::TimeNs next_deadline() const override;
+
  private:
+  template <typename Work>
+  void on_reactor(Work&& work) const;
   uint64_t bytes_max(Operation operation) const;
   uint16_t refusal(const IoRequest& request) const;
   bool has_nothing_to_do(const IoRequest& request) const;
@@ -77,6 +115,7 @@ class Lane final : public NamespaceLane {
   nvmf::HostEngine* const engine_;
   reactor::Reactor* const reactor_;
   const uint32_t queue_;
+  const reactor::TimeNs command_time_;  // 0: no limit
   const Geometry geometry_;
   const unsigned lba_shift_;
   uint64_t transfer_max_ = 0, write_zeroes_max_ = 0, discard_max_ = 0;  // bytes
@@ -85,6 +124,8 @@ class Lane final : public NamespaceLane {
   nvmf::HostMemory ranges_memory_{};
   std::vector<LaneCommand> commands_;
   std::vector<LaneCommand*> free_;
+  Watch watch_;
+  bool polled_ = false;
   // Only the first may have commands in flight already.
   IoRequest* waiting_head_ = nullptr;
   IoRequest* waiting_tail_ = nullptr;
@@ -115,6 +156,10 @@ Result<void> check(uint32_t depth, const Geometry& geometry) {
   return {};
 }
 
+IoEnd end_of(nvmf::Outcome outcome) {
+  return outcome == nvmf::Outcome::Cancelled ? IoEnd::TimedOut : IoEnd::Disconnected;
+}
+
 // Of two limits; 0 is none.
 uint64_t least(uint64_t limit, uint64_t always) {
   return limit == 0 ? always : std::min(limit, always);
@@ -143,30 +188,40 @@ Result<void> Lane::allocate(uint32_t depth) {
     command.lane = this;
     command.index = i;
     command.host.context = &command;
-    command.host.tag = i;
+    command.host.tag = nvmf::kNativeTag | reinterpret_cast<uintptr_t>(&command);
     command.host.done = [](nvmf::HostCommand* host, nvmf::Outcome outcome, const uint8_t cqe[16]) {
       auto* ended = static_cast<LaneCommand*>(host->context);
       ended->lane->command_done(*ended, outcome, cqe);
     };
     free_.push_back(&command);
   }
+  polled_ = command_time_ != 0;
+  if (polled_) on_reactor([&] { reactor_->add(this, reactor::Stage::Process); });
   return {};
+}
+
+Lane::~Lane() {
+  if (polled_) on_reactor([&] { reactor_->remove(this); });
+}
+
+template <typename Work>
+void Lane::on_reactor(Work&& work) const {
+  if (reactor_->on_thread()) {
+    work();
+  } else {
+    reactor_->run_and_wait(work);
+  }
 }
 
 Result<std::unique_ptr<rdma::MemoryRegion>> Lane::register_memory(uint8_t* base, size_t length) {
   Result<std::unique_ptr<rdma::MemoryRegion>> region =
       Error{ENOTCONN, "attach: the queue is closed"};
   // On the reactor: the queue, and with it its protection domain, could go meanwhile.
-  const auto register_there = [&] {
+  on_reactor([&] {
     if (rdma::ProtectionDomain* const pd = engine_->protection_domain(queue_)) {
       region = pd->register_memory(base, length, engine_->region_access());
     }
-  };
-  if (reactor_->on_thread()) {
-    register_there();
-  } else {
-    reactor_->run_and_wait(register_there);
-  }
+  });
   return region;
 }
 
@@ -247,6 +302,7 @@ bool Lane::issue(IoRequest* request) {
   request->issued += bytes;
   request->in_flight++;
   if (request->issued == request->length) pop_first();
+  if (command_time_ != 0) watch_.add(command, reactor_->now());
   engine_->submit(queue_, &command.host);  // may end it at once
   return true;
 }
@@ -299,9 +355,10 @@ void Lane::command_done(LaneCommand& command, nvmf::Outcome outcome, const uint8
   IoRequest* const request = command.request;
   const auto status =
       static_cast<uint16_t>(nvmf::load16(cqe + nvmf::cqe::kStatus) >> 1 & kStatusTypeAndCode);
+  watch_.remove(command);
   if (request->end == IoEnd::Ok) {
     if (outcome != nvmf::Outcome::Ok) {
-      request->end = IoEnd::Disconnected;
+      request->end = end_of(outcome);
     } else if (status != 0) {
       request->end = IoEnd::Failed;
       request->status = status;
@@ -312,6 +369,23 @@ void Lane::command_done(LaneCommand& command, nvmf::Outcome outcome, const uint8
   // The first request has commands to come, or is dropped by pump() if it failed.
   if (--request->in_flight == 0 && request != waiting_head_) finish(request);
   pump();
+}
+
+// A lane cancels only what is overdue.
+int Lane::poll(reactor::TimeNs now) {
+  int given_up = 0;
+  for (LaneCommand* command = watch_.oldest();
+       command != nullptr && now - command->issued_at >= command_time_; command = watch_.oldest()) {
+    watch_.remove(*command);
+    engine_->cancel(queue_, command->host.tag);  // may end it at once
+    given_up++;
+  }
+  return given_up;
+}
+
+reactor::TimeNs Lane::next_deadline() const {
+  const LaneCommand* const oldest = watch_.oldest();
+  return oldest == nullptr ? reactor::kNever : oldest->issued_at + command_time_;
 }
 
 void Lane::pop_first() {
@@ -327,11 +401,12 @@ void Lane::finish(IoRequest* request) {
 
 Result<std::unique_ptr<NamespaceLane>> NamespaceLane::create(nvmf::HostEngine* engine,
                                                              reactor::Reactor* reactor,
-                                                             uint32_t queue, uint32_t depth,
+                                                             uint32_t queue,
+                                                             const LaneLimits& limits,
                                                              const Geometry& geometry) {
-  if (auto checked = check(depth, geometry); !checked) return checked.error();
-  auto lane = std::make_unique<Lane>(engine, reactor, queue, geometry);
-  if (auto allocated = lane->allocate(depth); !allocated) return allocated.error();
+  if (auto checked = check(limits.depth, geometry); !checked) return checked.error();
+  auto lane = std::make_unique<Lane>(engine, reactor, queue, limits.command_time, geometry);
+  if (auto allocated = lane->allocate(limits.depth); !allocated) return allocated.error();
   return std::unique_ptr<NamespaceLane>(std::move(lane));
 }
 

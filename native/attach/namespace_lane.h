@@ -27,7 +27,7 @@ struct Geometry {
 enum class Operation : uint8_t { Read, Write, Flush, WriteZeroes, Discard };
 
 // How a request ended. `status` of Failed: the NVMe status field, SCT << 8 | SC.
-enum class IoEnd : uint8_t { Ok, Failed, Disconnected };
+enum class IoEnd : uint8_t { Ok, Failed, TimedOut, Disconnected };
 
 struct IoRequest;
 // May submit again from inside. The request is the caller's again when this is called.
@@ -55,13 +55,21 @@ struct IoRequest {
   IoRequest* next = nullptr;
 };
 
+struct LaneLimits {
+  uint32_t depth;  // commands in flight at most; what the queue takes
+  // A command without an answer for so long is given up, and its request ends with TimedOut as soon
+  // as nothing reaches the request's memory any more (HostEngine::cancel). 0: never.
+  reactor::TimeNs command_time = 0;
+};
+
 class NamespaceLane {
  public:
-  // `depth`: commands in flight at most; what the queue takes. Registers a page for the ranges of
-  // Dataset Management. On any thread but another reactor's, as register_memory().
+  // Registers a page for the ranges of Dataset Management. On any thread but another reactor's, as
+  // register_memory() and the end.
   static Result<std::unique_ptr<NamespaceLane>> create(nvmf::HostEngine* engine,
                                                        reactor::Reactor* reactor, uint32_t queue,
-                                                       uint32_t depth, const Geometry& geometry);
+                                                       const LaneLimits& limits,
+                                                       const Geometry& geometry);
   virtual ~NamespaceLane() = default;  // with nothing in flight, and not inside a `done`
 
   virtual void submit(IoRequest* request) = 0;

@@ -98,6 +98,8 @@ static int error_of(const struct nvmeof_ring_completion* completion) {
       return 0;
     case NVMEOF_RING_DISCONNECTED:
       return ENOTCONN;
+    case NVMEOF_RING_TIMED_OUT:
+      return ETIMEDOUT;
     case NVMEOF_RING_INVALID:
       return completion->status;
     default:

@@ -87,6 +87,7 @@ enum nvmeof_ring_end {
   NVMEOF_RING_FAILED = 1,        // `status` is NVMe's: SCT << 8 | SC
   NVMEOF_RING_DISCONNECTED = 2,  // the controller is gone
   NVMEOF_RING_INVALID = 3,       // the entry made no sense: `status` is an errno value
+  NVMEOF_RING_TIMED_OUT = 4,     // the controller did not answer in time
 };
 
 struct nvmeof_ring_completion {

@@ -40,6 +40,10 @@ struct HostMemory {
   rdma::MemoryRegion* region;
 };
 
+// Several may use one queue at a time. JavaScript's tags have 32 bits; those of native users have
+// this bit.
+inline constexpr uint64_t kNativeTag = 1ull << 63;
+
 struct HostCommand;
 // `cqe` is valid during the call only and zero unless Ok. May submit again from inside; after
 // QueueDied a new command for the same queue ends at once, inside submit().
@@ -54,7 +58,7 @@ struct HostCommand {
   uint32_t length = 0;
   HostDone done = nullptr;
   void* context = nullptr;
-  uint64_t tag = 0;             // for cancel; caller's choice
+  uint64_t tag = 0;             // for cancel(): unique among the users of a queue, see kNativeTag
   HostCommand* next = nullptr;  // engine's: waiting for a free slot
   uint32_t slot = 0;            // engine's
 };

@@ -85,22 +85,26 @@ TEST(the_status_of_a_failed_command_comes_through) {
   REQUIRE(client.error == 0);
   void* const data = nvmeof_alloc(client.client, 4096);
   rig.on_lane(0, [](FakeLane& lane) { lane.hold = true; });
-  for (uint64_t i = 0; i < 2; i++) CHECK_EQ(client.queue(NVMEOF_READ, 0, 512, data, i), 0);
+  for (uint64_t i = 0; i < 3; i++) CHECK_EQ(client.queue(NVMEOF_READ, 0, 512, data, i), 0);
   nvmeof_submit(client.client);
-  REQUIRE(eventually([&] { return rig.held(0) == 2; }));
+  REQUIRE(eventually([&] { return rig.held(0) == 3; }));
   rig.on_lane(0, [](FakeLane& lane) {
     lane.end = attach::IoEnd::Failed;
     lane.status = 0x281;
     lane.release(1);
+    lane.end = attach::IoEnd::TimedOut;
+    lane.release(1);
     lane.end = attach::IoEnd::Disconnected;
     lane.release(1);
   });
-  nvmeof_completion done[2];
-  CHECK_EQ(nvmeof_wait(client.client, done, 2, 2, nullptr), 2);
+  nvmeof_completion done[3];
+  CHECK_EQ(nvmeof_wait(client.client, done, 3, 3, nullptr), 3);
   CHECK_EQ(done[0].error, EIO);
   CHECK_EQ(done[0].status, 0x281);
-  CHECK_EQ(done[1].error, ENOTCONN);
-  CHECK_EQ(done[1].user_data, 1u);
+  CHECK_EQ(done[1].error, ETIMEDOUT);
+  CHECK_EQ(done[1].status, 0);
+  CHECK_EQ(done[2].error, ENOTCONN);
+  CHECK_EQ(done[2].user_data, 2u);
 }
 
 TEST(no_more_than_the_entries_are_outstanding) {

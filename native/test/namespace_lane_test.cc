@@ -2,6 +2,8 @@
 // how requests are cut, wait, fail and end.
 #include "attach/namespace_lane.h"
 
+#include <unistd.h>
+
 #include "support/host_harness.h"
 
 using namespace nvmeof;
@@ -36,10 +38,12 @@ struct Asked {
 
 struct LaneRig : HostHarness {
   explicit LaneRig(uint32_t depth = 4, const Geometry& g = geometry(), uint32_t queue_depth = 32,
-                   rdma::Capabilities capabilities = LoopbackFabric::full_capabilities())
+                   rdma::Capabilities capabilities = LoopbackFabric::full_capabilities(),
+                   reactor::TimeNs command_time = 0)
       : HostHarness(capabilities) {
     CHECK(connect(kQueue, queue_depth));
-    auto made = NamespaceLane::create(engine.get(), reactor::Reactor::current(), kQueue, depth, g);
+    auto made = NamespaceLane::create(engine.get(), reactor::Reactor::current(), kQueue,
+                                      {depth, command_time}, g);
     if (!made) std::abort();
     lane = std::move(*made);
     auto registered = lane->register_memory(bytes.data(), kMemory);
@@ -390,6 +394,51 @@ TEST(a_dead_queue_ends_everything_once) {
   }
 }
 
+TEST(a_command_without_an_answer_is_given_up) {
+  std::unique_ptr<LaneRig> rig;
+  const reactor::TimeNs begun = reactor::monotonic_now();
+  on_reactor([&rig] {
+    rig = std::make_unique<LaneRig>(4, geometry(), 32, LoopbackFabric::full_capabilities(),
+                                    20'000'000);
+    rig->submit(Operation::Flush);
+    rig->submit(Operation::Read, 0, kLba);
+    rig->run();
+    CHECK_EQ(rig->target.capsules.size(), size_t{2});
+  });
+  // The reactor looks at the lane by itself.
+  const auto ended = [&rig] {
+    int ends = 0;
+    on_reactor([&] { ends = rig->asked[0].ends; });
+    return ends == 1;
+  };
+  while (!ended() && reactor::monotonic_now() - begun < 10'000'000'000) usleep(1000);
+  CHECK(reactor::monotonic_now() - begun >= 19'000'000);
+  on_reactor([&rig] {
+    CHECK(rig->asked[0].end == IoEnd::TimedOut);
+    // The controller may still write what it was asked for: the memory is not the caller's yet.
+    CHECK_EQ(rig->asked[1].ends, 0);
+    rig->answer();
+    rig->answer();
+    CHECK(rig->asked[1].ends == 1 && rig->asked[1].end == IoEnd::TimedOut);
+    Asked& later = rig->submit(Operation::Write, 0, kLba);
+    rig->answer();
+    CHECK(later.ends == 1 && later.end == IoEnd::Ok);
+    rig.reset();
+  });
+}
+
+TEST(another_users_cancellation_leaves_its_commands_alone) {
+  on_reactor([] {
+    LaneRig r;
+    Asked& flush = r.submit(Operation::Flush);
+    r.run();
+    for (uint64_t tag = 0; tag < 256; tag++) r.engine->cancel(kQueue, tag);
+    CHECK_EQ(flush.ends, 0);
+    r.answer();
+    CHECK(flush.ends == 1 && flush.end == IoEnd::Ok);
+  });
+}
+
 TEST(memory_cannot_be_registered_for_a_closed_queue) {
   on_reactor([] {
     rdma::Capabilities capabilities = LoopbackFabric::full_capabilities();
@@ -398,7 +447,7 @@ TEST(memory_cannot_be_registered_for_a_closed_queue) {
     auto second = r.lane->register_memory(r.bytes.data(), 4096);
     CHECK(bool(second));
     (*second).reset();
-    CHECK(!NamespaceLane::create(r.engine.get(), reactor::Reactor::current(), kQueue + 1, 2,
+    CHECK(!NamespaceLane::create(r.engine.get(), reactor::Reactor::current(), kQueue + 1, {2},
                                  geometry()));
   });
 }
@@ -471,7 +520,8 @@ TEST(bad_geometry_is_refused) {
     const auto refused = [&](uint32_t depth, void (*spoil)(Geometry&)) {
       Geometry g = geometry();
       spoil(g);
-      return !NamespaceLane::create(r.engine.get(), reactor::Reactor::current(), kQueue, depth, g);
+      return !NamespaceLane::create(r.engine.get(), reactor::Reactor::current(), kQueue, {depth},
+                                    g);
     };
     CHECK(refused(0, [](Geometry&) {}));
     CHECK(refused(4, [](Geometry& g) { g.nsid = 0; }));
@@ -490,7 +540,7 @@ TEST(bad_geometry_is_refused) {
 TEST(the_lane_can_be_made_on_another_thread) {
   std::unique_ptr<LaneRig> rig;
   on_reactor([&] { rig = std::make_unique<LaneRig>(); });
-  auto made = NamespaceLane::create(rig->engine.get(), test_reactor(), kQueue, 2, geometry());
+  auto made = NamespaceLane::create(rig->engine.get(), test_reactor(), kQueue, {2}, geometry());
   CHECK(bool(made));
   auto region = (*made)->register_memory(rig->bytes.data(), 4096);
   CHECK(bool(region));

@@ -351,6 +351,7 @@ TEST(what_is_refused_and_how) {
 TEST(ends_become_errors) {
   CHECK_EQ(error_of(IoEnd::Ok, 0x281, true), 0u);
   CHECK_EQ(error_of(IoEnd::Disconnected, 0, true), error::kShutdown);
+  CHECK_EQ(error_of(IoEnd::TimedOut, 0, true), error::kIo);
   CHECK_EQ(error_of(IoEnd::Failed, 0x281, false), error::kIo);
   CHECK_EQ(error_of(IoEnd::Failed, 0x20, true), error::kPermission);
   CHECK_EQ(error_of(IoEnd::Failed, 0x80, true), error::kNoSpace);

@@ -25,6 +25,8 @@ uint8_t ring_end(IoEnd end) {
       return NVMEOF_RING_OK;
     case IoEnd::Failed:
       return NVMEOF_RING_FAILED;
+    case IoEnd::TimedOut:
+      return NVMEOF_RING_TIMED_OUT;
     case IoEnd::Disconnected:
       break;
   }

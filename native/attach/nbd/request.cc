@@ -78,6 +78,7 @@ Operation operation_of(const Request& request) {
 uint32_t error_of(IoEnd end, uint16_t status, bool write) {
   if (end == IoEnd::Ok) return 0;
   if (end == IoEnd::Disconnected) return error::kShutdown;
+  if (end == IoEnd::TimedOut) return error::kIo;  // the protocol has none for it
   for (const Meaning& meaning : kMeanings) {
     if (meaning.status == status) return write ? meaning.of_write : meaning.of_read;
   }

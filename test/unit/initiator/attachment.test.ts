@@ -14,11 +14,12 @@ describe('an attached namespace', () => {
       oncsDatasetManagement: false,
       vwcPresent: true,
     };
-    const controller = await connect({ depth: 32 });
+    const controller = await connect({ depth: 32, commandTimeoutMs: 7000 });
     controller.attach(1);
     const [options] = door.callsOf('attach').at(-1)?.args as [AttachOptions];
     const namespace = controller.namespace(1);
     expect(options.depth).to.equal(31);
+    expect(options.commandTimeoutMs).to.equal(7000);
     expect(options.queues).to.have.length(controller.queues.length);
     expect(options.geometry).to.include({
       nsid: 1,

@@ -60,6 +60,7 @@ const BENCH: BenchOptions = {
 const ATTACH: AttachOptions = {
   queues: [NO_ID],
   depth: 127,
+  commandTimeoutMs: 30_000,
   geometry: {
     nsid: 1,
     lbaBytes: 512,
