@@ -52,18 +52,22 @@ export interface AttachContext {
   /** Of each command; 0: none. */
   readonly commandTimeoutMs: number;
   readonly geometry: AttachGeometry;
+  /** Nothing of it is left. */
+  readonly onDetached: (attachment: Attachment) => void;
 }
 
 export class Attachment {
   readonly #door: Door;
   readonly #id: AttachmentId;
   readonly #description: string;
+  readonly #onDetached: (attachment: Attachment) => void;
   #detached: Promise<void> | undefined;
 
   /** For `Controller.attach`. */
-  constructor({ door, description, ...options }: AttachContext) {
+  constructor({ door, description, onDetached, ...options }: AttachContext) {
     this.#door = door;
     this.#description = description;
+    this.#onDetached = onDetached;
     this.#id = door.attach(options);
   }
 
@@ -84,7 +88,12 @@ export class Attachment {
 
   /** Hangs up on the clients; resolves when their last request has ended, or the connection to the controller has. */
   detach(): Promise<void> {
-    this.#detached ??= this.#door.detach(this.#id);
+    this.#detached ??= this.#end();
     return this.#detached;
+  }
+
+  async #end(): Promise<void> {
+    await this.#door.detach(this.#id);
+    this.#onDetached(this);
   }
 }

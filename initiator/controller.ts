@@ -254,6 +254,7 @@ export class Controller extends EventEmitter<ControllerEvents> {
       depth: Math.min(...ioQueues.map((queue) => queue.entries)) - 1,
       commandTimeoutMs: this.#association.options.commandTimeoutMs,
       geometry: geometryOf(namespace, this.#data, limits),
+      onDetached: (ended) => this.#attachments.delete(ended),
     });
     this.#attachments.add(attachment);
     return attachment;
@@ -409,7 +410,6 @@ export class Controller extends EventEmitter<ControllerEvents> {
 
   async #detachAll(): Promise<void> {
     await Promise.all([...this.#attachments].map((attachment) => attachment.detach()));
-    this.#attachments.clear();
   }
 
   /** The controller may be gone already; then there is nothing to shut down. */
