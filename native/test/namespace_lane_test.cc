@@ -412,7 +412,6 @@ TEST(a_command_without_an_answer_is_given_up) {
     return ends == 1;
   };
   while (!ended() && reactor::monotonic_now() - begun < 10'000'000'000) usleep(1000);
-  CHECK(reactor::monotonic_now() - begun >= 19'000'000);
   on_reactor([&rig] {
     CHECK(rig->asked[0].end == IoEnd::TimedOut);
     // The controller may still write what it was asked for: the memory is not the caller's yet.
@@ -423,6 +422,23 @@ TEST(a_command_without_an_answer_is_given_up) {
     Asked& later = rig->submit(Operation::Write, 0, kLba);
     rig->answer();
     CHECK(later.ends == 1 && later.end == IoEnd::Ok);
+    rig.reset();
+  });
+}
+
+TEST(a_command_is_not_given_up_before_its_time) {
+  std::unique_ptr<LaneRig> rig;
+  on_reactor([&rig] {
+    rig = std::make_unique<LaneRig>(4, geometry(), 32, LoopbackFabric::full_capabilities(),
+                                    60'000'000'000);
+    rig->submit(Operation::Flush);
+    rig->run();
+  });
+  usleep(20'000);  // many looks at the lane
+  on_reactor([&rig] {
+    CHECK_EQ(rig->asked[0].ends, 0);
+    rig->answer();
+    CHECK(rig->asked[0].ends == 1 && rig->asked[0].end == IoEnd::Ok);
     rig.reset();
   });
 }

@@ -5,6 +5,8 @@ import { join } from 'node:path';
 import { Command } from 'commander';
 import { runProgram } from '../run-program.ts';
 import { coreList, seconds, wholeNumber } from '../cli/arguments.ts';
+import { findEngine } from '../cli/fio-run.ts';
+import { messageOf } from '../../native/common/errors.ts';
 import { rawLimits } from './limits.ts';
 import { describeMachine } from './machine.ts';
 import { measure } from './measure.ts';
@@ -40,6 +42,16 @@ function chosen(all: Matrix, { only, quick }: Flags): Matrix {
   return result;
 }
 
+async function engineIsBuilt(): Promise<boolean> {
+  try {
+    await findEngine();
+    return true;
+  } catch (error) {
+    process.stderr.write(`bench: without fio's engine: ${messageOf(error)}\n`);
+    return false;
+  }
+}
+
 async function bench(flags: Flags): Promise<void> {
   const [target, host] = flags.cores;
   if (target === undefined || host === undefined) {
@@ -53,7 +65,7 @@ async function bench(flags: Flags): Promise<void> {
   try {
     const file = makeFile(join(folder, 'namespace.img'));
     const parts = new Parts(targets, new FloorProgram(folder), [target, host], file);
-    const all = { rows: rows(parts), sweeps: sweeps(parts) };
+    const all = { rows: rows(parts, await engineIsBuilt()), sweeps: sweeps(parts) };
     const results = await measure(chosen(all, flags), {
       rounds: flags.rounds,
       seconds: flags.seconds / 1000,

@@ -116,8 +116,13 @@ describe('the bench', () => {
   });
 
   it('has rows of their own for many queues and two reactors, each with a goal', () => {
-    const floorProgram = new FloorProgram('no-folder');
-    const all = rows(new Parts(new Targets(), floorProgram, [0, 1], 'no-folder/namespace.img'));
+    const parts = new Parts(
+      new Targets(),
+      new FloorProgram('no-folder'),
+      [0, 1],
+      'no-folder/namespace.img',
+    );
+    const all = rows(parts, true);
     const goals = new Map(all.map(({ id, goal }) => [id, goal]));
     expect(goals.size).to.equal(all.length);
     expect(goals.get('idle-cpu')).to.deep.equal({ metric: 'cpuShare', atMost: 1 });
@@ -125,6 +130,9 @@ describe('the bench', () => {
     expect(goals.get('queues-1000')).to.deep.equal({ metric: 'iops', atLeast: 0.8 });
     expect(goals.get('queues-1000-memory')).to.deep.equal({ metric: 'memoryPerQueue', atMost: 1 });
     expect(goals.get('reactors-2')).to.deep.equal({ metric: 'iopsPerCpu', atLeast: 0.9 });
+    expect(goals.get('nbd-4k-32')).to.deep.equal({ metric: 'iops', atLeast: 1 });
+    const ids = rows(parts, false).map(({ id }) => id);
+    expect(ids).to.deep.equal([...goals.keys()].filter((id) => id !== 'fio-4k-32'));
   });
 
   it('shows packets on the wrong core beside every row', async () => {
