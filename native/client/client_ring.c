@@ -1,6 +1,7 @@
 // The rings as the client uses them: queue, submit, poll, wait. See ring_layout.h for the rules.
 #include <errno.h>
 #include <poll.h>
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -10,6 +11,8 @@
 // How many polls that find nothing go by between two looks at the socket. Only there the end of a
 // server shows that died without a word.
 #define LOOK_EVERY 4096u
+// Of a spin: from here on whoever else wants the processor gets it, the server perhaps.
+#define YIELD_AFTER_NS 10000u
 
 static void pause_cpu(void) {
 #if defined(__x86_64__) || defined(__i386__)
@@ -151,6 +154,7 @@ int nvmeof_wait(struct nvmeof_client* client, struct nvmeof_completion* done, un
   int got = nvmeof_poll(client, done, max);
   if (got < 0 || (unsigned)got >= min) return got;
   uint64_t now = now_ns();
+  const uint64_t yield_from = now + YIELD_AFTER_NS;
   const uint64_t spin_end = now + client->spin_us * UINT64_C(1000);
   const uint64_t deadline =
       timeout ? now + (uint64_t)timeout->tv_sec * 1000000000u + (uint64_t)timeout->tv_nsec
@@ -158,6 +162,8 @@ int nvmeof_wait(struct nvmeof_client* client, struct nvmeof_completion* done, un
   while ((unsigned)got < min && now < deadline) {
     if (now >= spin_end) {
       sleep_until(client, now, deadline);
+    } else if (now >= yield_from) {
+      sched_yield();
     } else {
       for (int i = 0; i < 32; i++) pause_cpu();
     }

@@ -1,7 +1,8 @@
 /** A remote namespace as programs of others see it: fio with our engine, and with NBD beside nbdkit's memory plugin. */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { existsSync } from 'node:fs';
+import { rmSync } from 'node:fs';
+import { connect } from 'node:net';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { fioFigures } from './fio.ts';
@@ -16,7 +17,19 @@ const LOOK_MS = 20;
 
 type Command = readonly [program: string, ...args: string[]];
 
-/** Runs a server while `use` runs; it has started when its Unix socket is there. */
+function isServed(socket: string): Promise<boolean> {
+  return new Promise((resolve) => {
+    const client = connect(socket, () => {
+      client.destroy();
+      resolve(true);
+    });
+    client.once('error', () => {
+      resolve(false);
+    });
+  });
+}
+
+/** Runs a server while `use` runs; it has started when somebody listens on its Unix socket, which is removed at the end. */
 async function whileServed<T>(
   [program, ...args]: Command,
   socket: string,
@@ -28,7 +41,7 @@ async function whileServed<T>(
   const ended = once(server, 'exit');
   try {
     const deadline = performance.now() + START_MS;
-    while (!existsSync(socket)) {
+    while (!(await isServed(socket))) {
       // Without a pid there is no such program: then waiting for its end fails, and says so.
       if (server.pid === undefined || server.exitCode !== null || performance.now() > deadline) {
         throw new Error(`${program} ${args.join(' ')} does not serve ${socket}: ${complaints}`);
@@ -39,6 +52,7 @@ async function whileServed<T>(
   } finally {
     server.kill('SIGTERM');
     await ended;
+    rmSync(socket, { force: true });
   }
 }
 
@@ -50,7 +64,9 @@ function nbdFio(socket: string, ...options: readonly string[]): string[] {
 async function nbdReads(socket: string, depth: number, seconds: number): Promise<Figures> {
   const work = ['--rw=randread', '--bs=4k', `--iodepth=${depth}`, '--norandommap'];
   const args = nbdFio(socket, ...work, '--time_based', `--runtime=${seconds}`);
-  return fioFigures(await run('fio', args, seconds + SLACK_SECONDS));
+  const text = await run('fio', args, seconds + SLACK_SECONDS);
+  // The engine says a sentence of its own first.
+  return fioFigures(text.slice(text.indexOf('{\n')));
 }
 
 /** fio's NBD engine on `nvmeof attach`. */
