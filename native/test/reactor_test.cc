@@ -172,8 +172,8 @@ TEST(a_full_ring_refuses) {
   CHECK(eventually([&] { return reactor->counters().tasks.load() >= accepted + 2; }));
 }
 
-// Posts with pauses around the length of the spin, so that the post meets the reactor spinning,
-// going to sleep, and asleep. A lost wake-up would hang run_and_wait.
+// Posts with pauses around the length of the spin, which adapts (adaptive_spin.h), so that the post
+// meets the reactor spinning, going to sleep, and asleep. A lost wake-up would hang run_and_wait.
 TEST(no_wake_up_is_lost) {
   Options options;
   options.spin = 20'000;
@@ -181,7 +181,7 @@ TEST(no_wake_up_is_lost) {
   uint64_t ran = 0;
   constexpr uint64_t kRounds = 3'000;
   for (uint64_t i = 0; i < kRounds; i++) {
-    const TimeNs until = monotonic_now() + (i * 37) % 160'000;
+    const TimeNs until = monotonic_now() + (i * 7'919) % 640'000;
     while (monotonic_now() < until) {
     }
     run_on(*reactor, [&] { ran++; });
