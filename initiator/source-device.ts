@@ -10,8 +10,8 @@ import { formatAddress, isLoopback, parseAddress, sameAddress } from '../native/
 import type { Address } from '../native/common/address.ts';
 import { messageOf } from '../native/common/errors.ts';
 import type { DeviceOptions } from '../native/index.ts';
-import { DeviceInUseError, ProviderUnavailableError } from '../native/shared-runtime.ts';
 import type { Runtime } from '../native/runtime.ts';
+import { DeviceInUseError, ProviderUnavailableError } from '../native/shared-runtime.ts';
 import type { DeviceLease, RuntimeLease } from '../native/shared-runtime.ts';
 import { ConnectError } from './errors.ts';
 

@@ -160,12 +160,12 @@ Napi::Value submit(const Arguments& arguments);
 Napi::Value submit_buffer(const Arguments& arguments);
 Napi::Value cancel(const Arguments& arguments);
 Napi::Value close_queue(const Arguments& arguments);
-// buffers.cc
-Napi::Value allocate_buffer(const Arguments& arguments);
-Napi::Value free_buffer(const Arguments& arguments);
 // Of a list of their ids; `function`: for the error when one is none.
 std::vector<ConnectedQueue> connected_queues(Instance& instance, const char* function,
                                              const Argument& ids);
+// buffers.cc
+Napi::Value allocate_buffer(const Arguments& arguments);
+Napi::Value free_buffer(const Arguments& arguments);
 // bench.cc
 Napi::Value bench(const Arguments& arguments);
 // attach.cc

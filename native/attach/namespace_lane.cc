@@ -26,35 +26,7 @@ struct LaneCommand {
   Lane* lane = nullptr;
   IoRequest* request = nullptr;
   uint32_t index = 0;
-  // While the controller is asked, and not given up.
-  reactor::TimeNs issued_at = 0;
-  LaneCommand* older = nullptr;
-  LaneCommand* newer = nullptr;
-  bool watched = false;
-};
-
-// Commands in the order they were issued: the first is the first to fall due.
-class Watch {
- public:
-  LaneCommand* oldest() const { return oldest_; }
-  void add(LaneCommand& command, reactor::TimeNs now) {
-    command.issued_at = now;
-    command.watched = true;
-    command.older = newest_;
-    command.newer = nullptr;
-    (newest_ != nullptr ? newest_->newer : oldest_) = &command;
-    newest_ = &command;
-  }
-  void remove(LaneCommand& command) {
-    if (!command.watched) return;
-    command.watched = false;
-    (command.older != nullptr ? command.older->newer : oldest_) = command.newer;
-    (command.newer != nullptr ? command.newer->older : newest_) = command.older;
-  }
-
- private:
-  LaneCommand* oldest_ = nullptr;
-  LaneCommand* newest_ = nullptr;
+  reactor::TimeNs issued_at = 0;  // kNever: given up
 };
 
 // How each operation becomes commands.
@@ -96,7 +68,7 @@ class Lane final : public NamespaceLane, public reactor::Poller {
 
   // Gives up what is overdue.
   int poll(reactor::TimeNs now) override;
-  reactor::TimeNs next_deadline() const override;
+  reactor::TimeNs next_deadline() const override { return look_at_; }
 
  private:
   template <typename Work>
@@ -124,7 +96,8 @@ class Lane final : public NamespaceLane, public reactor::Poller {
   nvmf::HostMemory ranges_memory_{};
   std::vector<LaneCommand> commands_;
   std::vector<LaneCommand*> free_;
-  Watch watch_;
+  // No command falls due before; kNever: none is watched. Early when what set it has ended since.
+  reactor::TimeNs look_at_ = reactor::kNever;
   bool polled_ = false;
   // Only the first may have commands in flight already.
   IoRequest* waiting_head_ = nullptr;
@@ -302,7 +275,8 @@ bool Lane::issue(IoRequest* request) {
   request->issued += bytes;
   request->in_flight++;
   if (request->issued == request->length) pop_first();
-  if (command_time_ != 0) watch_.add(command, reactor_->now());
+  command.issued_at = reactor_->now();
+  if (command_time_ != 0) look_at_ = std::min(look_at_, command.issued_at + command_time_);
   engine_->submit(queue_, &command.host);  // may end it at once
   return true;
 }
@@ -355,7 +329,6 @@ void Lane::command_done(LaneCommand& command, nvmf::Outcome outcome, const uint8
   IoRequest* const request = command.request;
   const auto status =
       static_cast<uint16_t>(nvmf::load16(cqe + nvmf::cqe::kStatus) >> 1 & kStatusTypeAndCode);
-  watch_.remove(command);
   if (request->end == IoEnd::Ok) {
     if (outcome != nvmf::Outcome::Ok) {
       request->end = end_of(outcome);
@@ -371,21 +344,24 @@ void Lane::command_done(LaneCommand& command, nvmf::Outcome outcome, const uint8
   pump();
 }
 
-// A lane cancels only what is overdue.
+// A lane cancels only what is overdue. That may end it at once, and others be issued: these move
+// look_at_ by themselves.
 int Lane::poll(reactor::TimeNs now) {
+  if (now < look_at_) return 0;
+  look_at_ = reactor::kNever;
   int given_up = 0;
-  for (LaneCommand* command = watch_.oldest();
-       command != nullptr && now - command->issued_at >= command_time_; command = watch_.oldest()) {
-    watch_.remove(*command);
-    engine_->cancel(queue_, command->host.tag);  // may end it at once
-    given_up++;
+  for (LaneCommand& command : commands_) {
+    if (command.request == nullptr || command.issued_at == reactor::kNever) continue;
+    const reactor::TimeNs due = command.issued_at + command_time_;
+    if (now < due) {
+      look_at_ = std::min(look_at_, due);
+    } else {
+      command.issued_at = reactor::kNever;
+      engine_->cancel(queue_, command.host.tag);
+      given_up++;
+    }
   }
   return given_up;
-}
-
-reactor::TimeNs Lane::next_deadline() const {
-  const LaneCommand* const oldest = watch_.oldest();
-  return oldest == nullptr ? reactor::kNever : oldest->issued_at + command_time_;
 }
 
 void Lane::pop_first() {
