@@ -4,6 +4,4 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 bash tools/setup/setup.sh fio nbdkit
-# Where its sources cannot be had, its row is left out.
-bash tools/fio/build-engine.sh >/dev/null || true
 exec node --import tsx tools/bench/main.ts "$@"

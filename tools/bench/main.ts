@@ -5,7 +5,6 @@ import { join } from 'node:path';
 import { Command } from 'commander';
 import { runProgram } from '../run-program.ts';
 import { coreList, seconds, wholeNumber } from '../cli/arguments.ts';
-import { findEngine } from '../cli/fio-run.ts';
 import { messageOf } from '../../native/common/errors.ts';
 import { rawLimits } from './limits.ts';
 import { describeMachine } from './machine.ts';
@@ -13,7 +12,7 @@ import { measure } from './measure.ts';
 import { Targets } from './ours.ts';
 import { FloorProgram } from './programs.ts';
 import { markdown, writeReport } from './report.ts';
-import { makeFile, Parts, type Matrix } from './parts.ts';
+import { makeFile, Parts, type Matrix, type Row } from './parts.ts';
 import { rows } from './rows.ts';
 import { sweeps } from './sweeps.ts';
 
@@ -42,14 +41,18 @@ function chosen(all: Matrix, { only, quick }: Flags): Matrix {
   return result;
 }
 
-async function engineIsBuilt(): Promise<boolean> {
-  try {
-    await findEngine();
-    return true;
-  } catch (error) {
-    process.stderr.write(`bench: without fio's engine: ${messageOf(error)}\n`);
-    return false;
+/** Without the rows that this machine cannot have, and says why. */
+async function prepared(matrix: Matrix): Promise<Matrix> {
+  const rows: Row[] = [];
+  for (const row of matrix.rows) {
+    try {
+      await row.prepare?.();
+      rows.push(row);
+    } catch (error) {
+      process.stderr.write(`bench: without ${row.id}: ${messageOf(error)}\n`);
+    }
   }
+  return { ...matrix, rows };
 }
 
 async function bench(flags: Flags): Promise<void> {
@@ -65,8 +68,8 @@ async function bench(flags: Flags): Promise<void> {
   try {
     const file = makeFile(join(folder, 'namespace.img'));
     const parts = new Parts(targets, new FloorProgram(folder), [target, host], file);
-    const all = { rows: rows(parts, await engineIsBuilt()), sweeps: sweeps(parts) };
-    const results = await measure(chosen(all, flags), {
+    const all = { rows: rows(parts), sweeps: sweeps(parts) };
+    const results = await measure(await prepared(chosen(all, flags)), {
       rounds: flags.rounds,
       seconds: flags.seconds / 1000,
       progress: process.stderr.isTTY,

@@ -14,6 +14,7 @@ import { run, SLACK_SECONDS } from './programs.ts';
 const CLI = fileURLToPath(new URL('../cli/bin.js', import.meta.url));
 const START_MS = 20_000;
 const LOOK_MS = 20;
+const BUILD_SECONDS = 600;
 
 type Command = readonly [program: string, ...args: string[]];
 
@@ -102,7 +103,13 @@ export function nbdkitMemory(parts: Parts, depth: number): Subject {
   };
 }
 
-/** fio with our engine, in the process of which `nvmeof fio` is the parent. */
+/** Built once for the installed fio, from sources that it downloads. */
+export function buildEngine(): Promise<string> {
+  const script = fileURLToPath(new URL('../fio/build-engine.sh', import.meta.url));
+  return run('bash', [script], BUILD_SECONDS);
+}
+
+/** fio with our engine, a child of `nvmeof fio`, which holds the connection. */
 export function fioEngine(parts: Parts): Subject {
   return {
     name: 'nvmeof fio',

@@ -21,6 +21,8 @@ export interface Row {
   readonly goal: Goal;
   /** Takes long and needs no repetition: in the first round only. */
   readonly once?: boolean;
+  /** Makes what the row needs besides; rejects where that cannot be had. Then the row is left out. */
+  readonly prepare?: () => Promise<unknown>;
 }
 
 /** Points of one curve in a plot. */
