@@ -32,7 +32,6 @@ __attribute__((target("avx512f"))) void avx512_streaming(uint8_t* to, const uint
                                                          size_t length) {
   for (size_t i = 0; i < length; i += 64)
     _mm512_stream_si512(reinterpret_cast<__m512i*>(to + i), _mm512_loadu_si512(from + i));
-  _mm_sfence();
 }
 __attribute__((target("avx2"))) void avx2(uint8_t* to, const uint8_t* from, size_t length) {
   if (length < 64) return portable(to, from, length);
@@ -55,7 +54,6 @@ __attribute__((target("avx2"))) void avx2_streaming(uint8_t* to, const uint8_t* 
   for (size_t i = 0; i < length; i += 32)
     _mm256_stream_si256(reinterpret_cast<__m256i*>(to + i),
                         _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + i)));
-  _mm_sfence();
 }
 #endif
 
@@ -80,6 +78,12 @@ void copy_payload_streaming(uint8_t* to, const uint8_t* from, size_t length) {
     kVariant.streaming(to, from, length);
   else
     kVariant.plain(to, from, length);
+}
+
+void copy_fence() {
+#if defined(__x86_64__)
+  _mm_sfence();
+#endif
 }
 
 const char* copy_variant() {

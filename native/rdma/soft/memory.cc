@@ -11,6 +11,8 @@
 #include <cstdlib>
 #include <thread>
 
+#include "rdma/soft/copy.h"
+
 namespace nvmeof::rdma::soft {
 
 struct alignas(64) KeyTable::Slot {
@@ -275,6 +277,7 @@ KeyTable::Section::Section(Reader& reader) : epoch_(reader.epoch_), outer_(curre
 }
 
 KeyTable::Section::~Section() {
+  copy_fence();  // whoever learns from this thread of what was copied shall see it
   epoch_.fetch_add(1, std::memory_order_release);
   current_epoch = outer_;
 }
