@@ -93,6 +93,7 @@ class HostEngineImpl final : public HostEngine {
   Result<CqShare*> share_of(uint32_t completions);
   uint64_t new_handle();
   int poll_completions();
+  int serve_starved();
   void dispatch(const rdma::WorkCompletion& completion);
   void expire(reactor::TimeNs now);
   void finish_closing();
@@ -212,12 +213,22 @@ int HostEngineImpl::poll(reactor::TimeNs now) {
   int handled = poll_completions();
   if (timed_) expire(now);
   if (!shared_.closing.empty()) finish_closing();
-  while (shared_.starved_head != nullptr && shared_.starved_head->serve_starved()) handled++;
+  handled += serve_starved();
   flushing_.swap(shared_.dirty);
   handled += static_cast<int>(flushing_.size());
   for (HostQueue* queue : flushing_) queue->flush();
   flushing_.clear();
   return handled;
+}
+
+int HostEngineImpl::serve_starved() {
+  int started = 0;
+  if (!shared_.window_opens()) return started;
+  while (HostQueue* const first = shared_.starved_head) {
+    started += first->serve_starved();
+    if (shared_.starved_head == first) break;  // goes on waiting, and all behind it
+  }
+  return started;
 }
 
 int HostEngineImpl::poll_completions() {

@@ -31,11 +31,17 @@ struct HostShared {
   bool remote_invalidate = false;  // the controller may end a window's key with its answer
 
   // Bytes that reads in flight may bring to this reactor (0: no limit), and the queues that wait
-  // for some of them, first come first served.
+  // for some of them, served in turns. Once the window was full it opens again when a good part of
+  // it is free: whoever starts a command for each that ends sends packets one by one for ever.
   uint32_t receive_window = 0;
   uint64_t receive_used = 0;
   HostQueue* starved_head = nullptr;
   HostQueue* starved_tail = nullptr;
+  static constexpr uint32_t kReopenBytes = 60 * 4096;
+  bool window_opens() const {
+    return starved_head != nullptr &&
+           receive_used + std::min(receive_window / 4, kReopenBytes) <= receive_window;
+  }
 
   std::vector<HostQueue*> dirty;    // flush() is due
   std::vector<HostQueue*> closing;  // finish_close() is due or waits for the connection's end
@@ -82,9 +88,9 @@ class HostQueue {
 
   // Posts everything that came up since the last time: receives, invalidations, commands.
   void flush();
-  // Starts the first waiting command of a queue that waits for the receive window; false when it
-  // must go on waiting.
-  bool serve_starved();
+  // A turn of a queue that waits for the receive window: starts commands, in order. Their number; 0
+  // when it must go on waiting, or had nothing left to wait for.
+  int serve_starved();
   // Ends the commands, once. True when the queue can be destroyed: its last event went out.
   bool finish_close();
   bool finish_is_due() const { return !ended_ || disconnected_; }
@@ -116,6 +122,7 @@ class HostQueue {
   // A queue without a read in flight may have one of this size beyond the receive window, so that a
   // silent controller cannot starve another's admin queue.
   static constexpr uint32_t kReadAlways = 4096;
+  static constexpr int kStarvedTurn = 15;  // commands that begin a train together
 
   // What a work request was for: wr_id above the slot's or receive's index.
   enum class Work : uint8_t { Send, Invalidate, Bind };

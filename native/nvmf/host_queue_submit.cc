@@ -124,15 +124,19 @@ void HostQueue::unstarve() {
       starved_previous_;
 }
 
-// One command a turn; what comes behind it waits behind the other queues.
-bool HostQueue::serve_starved() {
-  if (waiting_head_ != nullptr) {
-    if (!admits(*waiting_head_)) return false;
+// What comes behind the turn waits behind the other queues.
+int HostQueue::serve_starved() {
+  int started = 0;
+  while (waiting_head_ != nullptr && started < kStarvedTurn && !free_.empty() &&
+         in_flight_ < in_flight_max_ && admits(*waiting_head_)) {
     start_first();
+    started++;
   }
-  unstarve();
-  mark_dirty();
-  return true;
+  if (started > 0 || waiting_head_ == nullptr) {
+    unstarve();
+    mark_dirty();
+  }
+  return started;
 }
 
 void HostQueue::flush() {

@@ -210,6 +210,7 @@ class TargetEngineImpl final : public TargetEngine {
   std::unordered_map<uint32_t, TargetQueue*> by_id_;
   std::unordered_map<rdma::ConnectionId, TargetQueue*> by_connection_;
   ServiceList sparse_, busy_;  // with capsules that wait: none had waited before; the others
+  bool busy_rests_ = false;    // no busy queue had a turn in the last round
   std::vector<TargetQueue*> dirty_;
   std::vector<TargetQueue*> flushing_;
   std::vector<TargetQueue*> ending_;  // Closing, Dying, Gone

@@ -76,7 +76,11 @@ int TargetEngineImpl::serve_queues() {
     taken = serve((sparse_.empty() ? busy_ : sparse_).pop_front(), kAloneTurn);
   } else {
     // What a turn leaves waiting goes behind the others; a turn adds nothing to `sparse_`.
+    const bool one_is_sparse = !sparse_.empty();
     while (TargetQueue* const queue = sparse_.pop_front()) taken += serve(queue, kSparseTurn);
+    // Their answers leave before those of a busy queue's turn are made, if the last round had one.
+    busy_rests_ = one_is_sparse && !busy_rests_;
+    if (busy_rests_) return taken;
     if (TargetQueue* const queue = busy_.pop_front()) taken += serve(queue, kBusyTurn);
   }
   return taken;

@@ -465,6 +465,35 @@ TEST(controllers_smaller_receive_queue_limits_commands) {
   });
 }
 
+// A command for each that ends would be packets one by one for ever.
+TEST(a_full_receive_window_opens_when_a_quarter_is_free) {
+  on_reactor([] {
+    rdma::Capabilities capabilities = LoopbackFabric::full_capabilities();
+    capabilities.receive_window_bytes = 128 << 10;
+    HostHarness h(capabilities);
+    REQUIRE(h.connect(1, 64, 0) && h.connect(2, 64, 0));
+    for (const uint32_t queue : {1u, 2u})
+      for (int i = 0; i < 20; i++) h.submit(queue, Direction::ToHost, 0, 8192);
+    h.run();
+    REQUIRE(h.target.capsules.size() == 16);
+    const auto answer = [&] {
+      h.target.respond(h.target.capsules.front());
+      h.target.capsules.pop_front();
+      h.run();
+    };
+    for (int i = 0; i < 3; i++) answer();
+    CHECK_EQ(h.target.capsules.size(), size_t{13});
+    answer();
+    CHECK_EQ(h.target.capsules.size(), size_t{16});
+    for (int i = 0; i < 100 && !h.target.capsules.empty(); i++) answer();
+    for (const TestCommand& command : h.commands) CHECK_EQ(command.ends, 1);
+    h.engine->close(1);
+    h.engine->close(2);
+    h.run();
+    h.check_nothing_left();
+  });
+}
+
 TEST(reads_share_the_receive_window) {
   on_reactor([] {
     rdma::Capabilities capabilities = LoopbackFabric::full_capabilities();

@@ -72,6 +72,23 @@ TEST(a_lone_command_does_not_wait_behind_all_of_its_neighbours) {
   CHECK_EQ(t.c.answer(0)->status, 0);
 }
 
+TEST(a_lone_command_is_answered_before_a_neighbour_has_its_turn) {
+  Three t;
+  t.read_many(t.a, 60);
+  t.read_many(t.b, 60);
+  t.round();  // their first commands
+  t.round();  // a turn of one of them
+  const size_t before = t.backing.seen.size();
+  t.read(t.c, 0);
+  t.round();
+  CHECK_EQ(t.backing.seen.size(), before + 1);
+  // Who is busy has a turn in every other round nevertheless.
+  t.read(t.c, 1);
+  t.round();
+  CHECK_EQ(t.backing.seen.size(), before + 2 + 15);
+  t.rig.settle();
+}
+
 TEST(busy_queues_take_turns) {
   Three t;
   t.read_many(t.a, 60);
