@@ -40,7 +40,7 @@ export function floor(
           ...FLOOR_SHAPES[shape],
         ],
         seconds + SLACK_SECONDS,
-        program.folder,
+        { cwd: program.folder },
       );
       const { iops, p50_us, p99_us } = output.parse(JSON.parse(text));
       return { iops, bandwidth: iops * bytes, p50: p50_us, p99: p99_us };

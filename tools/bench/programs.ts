@@ -16,13 +16,13 @@ export async function run(
   program: string,
   args: readonly string[],
   seconds: number,
-  cwd?: string,
+  where: { readonly cwd?: string; readonly env?: NodeJS.ProcessEnv } = {},
 ): Promise<string> {
   const { stdout } = await execute(program, [...args], {
     timeout: seconds * 1000,
     killSignal: 'SIGKILL',
     maxBuffer: 64 << 20,
-    ...(cwd === undefined ? {} : { cwd }),
+    ...where,
   });
   return stdout;
 }

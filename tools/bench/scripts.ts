@@ -2,6 +2,7 @@
  * Loads of the library, each a script of this folder that runs as a process of its own and prints its figures. Compiled, as
  * the library is used: what tsx adds to the sources costs nearly half of the reads that JavaScript can await.
  */
+import process from 'node:process';
 import { fileURLToPath } from 'node:url';
 import { z } from 'zod';
 import { median, type Figures, type Subject } from './figures.ts';
@@ -30,6 +31,9 @@ interface Script {
   readonly more?: readonly (string | number)[];
 }
 
+/** A run of the load generator holds a thread of libuv's pool, which has four. */
+const env = { ...process.env, UV_THREADPOOL_SIZE: '16' };
+
 /** Started as SCRIPT ADDRESS NQN NUMBER SECONDS CORE PID-OF-TARGET MORE. */
 function script(parts: Parts, { name, file, number, times = 1, more = [] }: Script): Subject {
   const path = fileURLToPath(new URL(`../../dist/tools/bench/${file}.js`, import.meta.url));
@@ -39,7 +43,7 @@ function script(parts: Parts, { name, file, number, times = 1, more = [] }: Scri
       const seconds = each * times;
       const { address, nqn, process: target } = await parts.targets.get(parts.memory);
       const args = [address, nqn, number, seconds, parts.hostCore, target.pid, ...more].map(String);
-      const text = await run(process.execPath, [path, ...args], seconds + SLACK_SECONDS);
+      const text = await run(process.execPath, [path, ...args], seconds + SLACK_SECONDS, { env });
       const { iops, bandwidth, ...rest } = output.parse(JSON.parse(text));
       const given = Object.entries(rest).filter(([, value]) => value !== undefined);
       return { iops, bandwidth, ...Object.fromEntries(given) };
