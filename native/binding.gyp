@@ -21,6 +21,10 @@
       ['sanitize=="address"', {
         'cflags': ['-fsanitize=address,undefined', '-fno-omit-frame-pointer'],
         'ldflags': ['-fsanitize=address,undefined'],
+      }, {
+        # Calls between files are inlined: 2 to 9 % more 4 KiB reads (docs/performance.md).
+        'cflags': ['-flto=auto'],
+        'ldflags': ['-flto=auto', '-O2'],
       }],
     ],
   },
