@@ -34,6 +34,12 @@ export const CONNECT_TIMEOUT_MS = 10_000;
 
 type Capsule = Extract<DoorEvent, { readonly kind: 'capsule' }>;
 
+/** Ends of queues that nobody needs to look into, in the words of the transport and of the target engine. */
+const EXPECTED_ENDS: ReadonlySet<string> = new Set([
+  'the peer disconnected',
+  'closed by the target',
+]);
+
 export class Port {
   readonly id: number;
   readonly config: PortConfig;
@@ -209,7 +215,8 @@ export class Port {
     controller.queueClosed(queue, reason);
     if (cmQid === 0) return;
     const summary = controller.queueSummary(queue);
-    this.#context.log.debug({ ...queueFields(summary), reason }, 'I/O queue closed');
+    const level = EXPECTED_ENDS.has(reason) ? 'debug' : 'warn';
+    this.#context.log[level]({ ...queueFields(summary), reason }, 'I/O queue closed');
     this.#context.emit('queueClosed', summary, reason);
   }
 }

@@ -487,6 +487,21 @@ TEST(probe_finds_a_dead_peer_and_is_silent_with_a_living_one) {
   CHECK(p.a.poll().empty() && p.qa->state() == State::Err && p.a.errors.size() == 1);
 }
 
+TEST(a_probe_takes_no_room_from_the_user) {
+  Pair p;
+  for (int round = 0; round < 2; round++) {
+    p.network.filter = [](Node&, std::vector<uint8_t>&) { return false; };
+    CHECK(p.qa->probe());
+    const Sge sge = p.a.sge(0, 100);
+    uint32_t posted = 0;
+    while (p.post(p.request(Opcode::RdmaWrite, &sge, 1))) posted++;
+    CHECK_EQ(posted, 128u);  // the depth
+    p.network.filter = nullptr;
+    p.settle();
+    CHECK_EQ(p.a.poll().size(), 128u);
+  }
+}
+
 TEST(unreachable_port_fails_the_queue_pair_named_and_forgeries_do_nothing) {
   Pair p;
   p.network.filter = [](Node&, std::vector<uint8_t>&) { return false; };

@@ -13,13 +13,15 @@ type Load = Pick<ControllerBenchOptions, 'queueDepth' | 'bufferArenaBytes'> &
   Partial<Pick<ControllerBenchOptions, 'runtimeMs' | 'commandCount' | 'warmupMs'>>;
 
 /** On all queues of the controller, over all of namespace 1. */
-export function randomReads(controller: Controller, load: Load): Promise<BenchResult> {
+export async function randomReads(controller: Controller, load: Load): Promise<BenchResult> {
   const { lbaCount } = controller.namespace(1);
-  return controller.bench({
+  const result = await controller.bench({
     ...{ nsid: 1, pattern: 'randread', readPercent: 100, blockBytes: BYTES },
     ...{ firstLba: 0n, lbaCount, verify: false, seed: 1n },
     ...{ runtimeMs: 0, commandCount: 0n, warmupMs: 0, ...load },
   });
+  if (result.firstError !== '') throw new Error(result.firstError);
+  return result;
 }
 
 /** IOPS and latencies of the reads, as the scripts print them. */

@@ -122,6 +122,7 @@ bool Requester::probe() {
   entry = SendEntry{};
   entry.opcode = Opcode::RdmaWrite;
   entry.internal = true;
+  queue_.probes++;
   return true;
 }
 
