@@ -180,6 +180,7 @@ export class Queue {
       return { result: Promise.reject(error), released };
     }
     const tag = this.#submit(request);
+    this.#options.runtime.submitted();
     const pending = new Pending(request);
     this.#pending.set(tag, pending);
     this.#watch(tag, pending, options);

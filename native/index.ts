@@ -1,15 +1,12 @@
 /**
- * The door: the only file that loads the addon. It declares every call, handle and event that crosses between
+ * The door. It declares every call, handle and event that crosses between
  * TypeScript and the native data path. Handles are small integers; JavaScript never sees an address.
  *
  * Calls only post to reactors and return at once; what they cause comes back as events. Native keeps the events in a
  * ring and wakes JavaScript once for a batch; `drain` hands over the lot. `Door` is an interface, so that tests can
  * pass a fake edge.
  */
-import { createRequire } from 'node:module';
-import { existsSync } from 'node:fs';
-import { dirname, join } from 'node:path';
-import { fileURLToPath } from 'node:url';
+export { doorPath, loadDoor } from './load-door.ts';
 
 export type ReactorIndex = number;
 export type DeviceId = number;
@@ -384,7 +381,10 @@ export interface Door {
 
   // Initiator queues.
   connect(device: DeviceId, options: ConnectOptions): QueueId;
-  /** Native fills CID and SGL. `data` is copied out before the call returns; answers are copied into the event. */
+  /**
+   * Native fills CID and SGL. `data` is copied out before the call returns; answers are copied into the event. Commands
+   * behind the first one since the last `flush` may wait for it: call it when a turn of the event loop ends.
+   */
   submit(queue: QueueId, sqe: Uint8Array, direction: DataDirection, data: Uint8Array | number): Tag;
   /** Zero-copy: bytes of a registered buffer. */
   submitBuffer(
@@ -395,6 +395,8 @@ export interface Door {
     offset: number,
     length: number,
   ): Tag;
+  /** Sends what was submitted on its way, as every call but the two above does. */
+  flush(): void;
   /**
    * Gives the command up: a `completion` with transport 'cancelled' follows when nothing reaches its memory any more.
    * Its key lives on until the controller answers, at most 2 seconds; then it is ended, and a controller that uses it
@@ -457,6 +459,7 @@ export const DOOR_FUNCTIONS = {
   connect: 2,
   submit: 4,
   submitBuffer: 6,
+  flush: 0,
   cancel: 2,
   allocateBuffer: 2,
   freeBuffer: 1,
@@ -467,33 +470,3 @@ export const DOOR_FUNCTIONS = {
   detach: 1,
   closeQueue: 1,
 } as const satisfies Readonly<Record<keyof Door, number>>;
-
-function packageRoot(): string {
-  let folder = dirname(fileURLToPath(import.meta.url));
-  while (!existsSync(join(folder, 'package.json'))) {
-    const parent = dirname(folder);
-    if (parent === folder) throw new Error('nvmeof: no package.json above ' + import.meta.url);
-    folder = parent;
-  }
-  return folder;
-}
-
-/** Where the build leaves the addon. */
-export function doorPath(): string {
-  return join(packageRoot(), 'native', 'build', 'Release', 'nvmeof.node');
-}
-
-let loaded: Door | undefined;
-
-/** The addon, loaded at first use. */
-export function loadDoor(): Door {
-  if (loaded) return loaded;
-  const path = doorPath();
-  if (!existsSync(path)) {
-    throw new Error(
-      `nvmeof: the native part is not built (${path} is missing); run: npm run setup`,
-    );
-  }
-  loaded = createRequire(import.meta.url)(path) as Door;
-  return loaded;
-}

@@ -31,6 +31,7 @@ export class Runtime {
   >();
   readonly #buffer = new Uint8Array(DRAIN_BYTES);
   #stopped = false;
+  #flushSoon = false;
   /** Reactors must not outlive JavaScript: their threads would run while the process takes itself apart. */
   readonly #stopAtExit = (): void => {
     this.door.stop();
@@ -73,6 +74,18 @@ export class Runtime {
     if (handler) this.#listeners.set(listener, handler);
     else this.#listeners.delete(listener);
   }
+
+  /** To be called after a submission: the turn's submissions leave together, when what runs now has ended. */
+  submitted(): void {
+    if (this.#flushSoon) return;
+    this.#flushSoon = true;
+    queueMicrotask(this.#flush);
+  }
+
+  readonly #flush = (): void => {
+    this.#flushSoon = false;
+    this.door.flush();
+  };
 
   /** Resolves with the operation's value when the change holds for all I/O. */
   operation(id: OperationId): Promise<number> {

@@ -20,7 +20,7 @@ function layer(message, ...regexes) {
 
 const addonOnly = {
   selector: 'Literal[value=/\\.node$/], TemplateElement[value.raw=/\\.node$/]',
-  message: 'Only native/index.ts knows the addon: everybody else gets a Door.',
+  message: 'Only native/load-door.ts knows the addon: everybody else gets a Door.',
 };
 
 export default tseslint.config(
@@ -55,7 +55,7 @@ export default tseslint.config(
     },
   },
   {
-    files: ['native/index.ts'],
+    files: ['native/load-door.ts'],
     rules: { 'no-restricted-syntax': 'off' },
   },
   {

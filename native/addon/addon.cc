@@ -13,6 +13,7 @@ struct Function {
   const char* name;
   uint32_t arguments;  // that must be given; the same number stands in native/index.ts
   Napi::Value (*call)(const Arguments& arguments);
+  bool submits = false;  // all others send what was submitted before them on its way
 };
 
 constexpr Function kFunctions[] = {
@@ -41,8 +42,9 @@ constexpr Function kFunctions[] = {
     {"complete", 4, complete},
     {"abort", 2, abort_command},
     {"connect", 2, connect},
-    {"submit", 4, submit},
-    {"submitBuffer", 6, submit_buffer},
+    {"submit", 4, submit, true},
+    {"submitBuffer", 6, submit_buffer, true},
+    {"flush", 0, flush},
     {"cancel", 2, cancel},
     {"allocateBuffer", 2, allocate_buffer},
     {"freeBuffer", 1, free_buffer},
@@ -60,6 +62,7 @@ Napi::Value call(const Napi::CallbackInfo& info) {
     throw Napi::TypeError::New(info.Env(), std::string(function.name) + ": needs " +
                                                std::to_string(function.arguments) + " arguments");
   }
+  if (!function.submits) Instance::of(info.Env()).submissions.flush();
   return function.call(Arguments(info, function.name));
 }
 

@@ -184,9 +184,20 @@ void DeviceOnReactor::drop_regions_of(uint32_t queue) {
   live_regions_.store(static_cast<uint32_t>(buffers_.size()), std::memory_order_relaxed);
 }
 
-void DeviceOnReactor::submit(SubmittedCommand* command) {
+void DeviceOnReactor::submit(SubmittedCommand* first) {
+  while (first != nullptr) {
+    SubmittedCommand* const next = first->next;
+    start(first);
+    first = next;
+  }
+}
+
+void DeviceOnReactor::start(SubmittedCommand* command) {
   static constexpr uint8_t no_answer[16] = {};
-  commands_.insert(command);
+  command->previous = nullptr;
+  command->next = commands_;
+  if (commands_ != nullptr) commands_->previous = command;
+  commands_ = command;
   if (command->buffer) {
     command->buffer->on[reactor_->index()].in_flight++;
     Result<nvmf::HostMemory*> memory = registered(command->buffer, command->queue);
@@ -214,7 +225,8 @@ void DeviceOnReactor::finished(nvmf::HostCommand* command, nvmf::Outcome outcome
 
 void DeviceOnReactor::complete(SubmittedCommand* command, nvmf::Outcome outcome,
                                const uint8_t cqe[16]) {
-  commands_.erase(command);
+  (command->previous != nullptr ? command->previous->next : commands_) = command->next;
+  if (command->next != nullptr) command->next->previous = command->previous;
   Buffer* const buffer = command->buffer;
   std::span<const uint8_t> data;
   const bool success = outcome == nvmf::Outcome::Ok && (cqe[14] >> 1 | cqe[15]) == 0;
@@ -283,9 +295,7 @@ void DeviceOnReactor::tear_down() {
   live_regions_.store(0, std::memory_order_relaxed);
   target_.reset();
   host_.reset();
-  while (!commands_.empty()) {
-    complete(*commands_.begin(), nvmf::Outcome::QueueDied, no_answer);
-  }
+  while (commands_ != nullptr) complete(commands_, nvmf::Outcome::QueueDied, no_answer);
   while (!changes_.empty()) changed(*changes_.begin());
   const std::string reason = "the device was closed";
   while (!queues_.empty()) {

@@ -29,6 +29,9 @@ struct SubmittedCommand {
   bool answer_by_event = false;  // the data goes up with the completion
   Buffer* buffer = nullptr;      // null: no data
   DeviceOnReactor* on = nullptr;
+  // In a batch on its way to the reactor; then in the list of those that the reactor has.
+  SubmittedCommand* next = nullptr;
+  SubmittedCommand* previous = nullptr;
 };
 
 // Sits between the engines and the reactor's ring: gives listeners the ids that JavaScript knows,
@@ -46,7 +49,7 @@ class DeviceOnReactor final : public nvmf::EventSink {
   void connect(uint32_t queue, const sockaddr_storage& peer, uint16_t port,
                nvmf::HostQueueOptions options, const std::vector<uint8_t>& private_data);
   void close(uint32_t queue);
-  void submit(SubmittedCommand* command);
+  void submit(SubmittedCommand* first);  // and what is linked behind it
   void change(const Change& change);
   void name_listener(uint32_t device_listener, uint32_t listener);
   void forget_listener(uint32_t device_listener) { listeners_.erase(device_listener); }
@@ -85,6 +88,7 @@ class DeviceOnReactor final : public nvmf::EventSink {
   Result<nvmf::HostMemory*> registered(Buffer* buffer, uint32_t queue);
   void drop_regions_of(uint32_t queue);
   void drop_region(Buffer* buffer);
+  void start(SubmittedCommand* command);
   void complete(SubmittedCommand* command, nvmf::Outcome outcome, const uint8_t cqe[16]);
 
   rdma::Device* device_;
@@ -96,7 +100,7 @@ class DeviceOnReactor final : public nvmf::EventSink {
   std::unique_ptr<nvmf::HostEngine> host_;
   std::map<uint32_t, uint32_t> listeners_;  // the device's id → JavaScript's
   std::set<uint32_t> queues_;               // their last event has not come
-  std::set<SubmittedCommand*> commands_;
+  SubmittedCommand* commands_ = nullptr;  // that were not completed
   std::set<PendingChange*> changes_;
   std::set<Buffer*> buffers_;  // registered here
   std::atomic<uint32_t> live_queues_{0}, live_tables_{0}, live_regions_{0};

@@ -48,8 +48,7 @@ Napi::Value send(Instance& instance, const Queue& queue, uint32_t id, SubmittedC
   command.tag = instance.next_tag;
   command.command.tag = command.tag;
   instance.next_tag = instance.next_tag == UINT32_MAX ? 1 : instance.next_tag + 1;
-  DeviceOnReactor* on = instance.on(queue);
-  post(*on->reactor(), [on, &command] { on->submit(&command); });
+  instance.submissions.add(instance.on(queue), &command);
   return Napi::Number::New(instance.env, command.tag);
 }
 
@@ -171,6 +170,11 @@ Napi::Value submit_buffer(const Arguments& arguments) {
   command.answer_by_event = false;
   if (command.buffer) buffer.used[queue.reactor] = true;
   return send(instance, queue, id, command);
+}
+
+// Every call but a submission has it done before.
+Napi::Value flush(const Arguments& arguments) {
+  return arguments.env().Undefined();
 }
 
 Napi::Value cancel(const Arguments& arguments) {

@@ -16,6 +16,7 @@
 #include "addon/event_ring.h"
 #include "addon/registry.h"
 #include "addon/staging.h"
+#include "addon/submissions.h"
 #include "addon/tables.h"
 #include "addon/wake.h"
 #include "reactor/reactor.h"
@@ -116,6 +117,7 @@ struct Instance {
   std::vector<SubmittedEntry> commands;
   std::vector<uint32_t> free_commands;
   uint32_t next_tag = 1;
+  Submissions submissions;
   std::set<std::shared_ptr<BenchRun>> benches;
   Registry<std::shared_ptr<AttachEntry>> attachments{"attachment"};
   bool tearing_down = false;  // the environment ends: JavaScript must not be touched any more
@@ -158,6 +160,7 @@ Napi::Value abort_command(const Arguments& arguments);
 Napi::Value connect(const Arguments& arguments);
 Napi::Value submit(const Arguments& arguments);
 Napi::Value submit_buffer(const Arguments& arguments);
+Napi::Value flush(const Arguments& arguments);
 Napi::Value cancel(const Arguments& arguments);
 Napi::Value close_queue(const Arguments& arguments);
 // Of a list of their ids; `function`: for the error when one is none.

@@ -117,6 +117,7 @@ void Instance::end_operations() {
 
 void Instance::stop() {
   if (!runtime || !runtime->running) return;
+  submissions.flush();
   for (const auto& run : benches) run->stop();
   while (devices.size() > 0) close_device(devices.all().begin()->first);
   for (const auto& side : runtime->sides) side->reactor.reset();

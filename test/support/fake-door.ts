@@ -332,6 +332,11 @@ export class FakeDoor implements Door {
     return { id, memory };
   }
 
+  /** Submissions are handed over at once. */
+  flush(): void {
+    return;
+  }
+
   freeBuffer(buffer: BufferId): void {
     this.#record('freeBuffer', buffer);
     if (!this.buffers.delete(buffer)) throw systemError('EINVAL', `no buffer ${buffer}`);

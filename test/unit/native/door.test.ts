@@ -10,70 +10,14 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect } from 'chai';
 import { DOOR_FUNCTIONS, doorPath, loadDoor } from '../../../native/index.ts';
-import type {
-  AttachOptions,
-  BenchOptions,
-  ConnectOptions,
-  Door,
-  DoorEvent,
-} from '../../../native/index.ts';
+import type { Door, DoorEvent } from '../../../native/index.ts';
+import { ACCEPT, ATTACH, BENCH, CONNECT, NO_ID } from '../../support/door-options.ts';
 import { decodeEvents, RECORD_BYTES_MAX } from '../../../native/events.ts';
 
 type Call = (...args: unknown[]) => unknown;
 
 const SQE = new Uint8Array(64);
 const NOTHING = new Uint8Array();
-const NO_ID = 4_000_000_000;
-
-const ACCEPT = {
-  reactor: 0,
-  depth: 32,
-  inCapsuleBytes: 4096,
-  responderResources: 4,
-  initiatorDepth: 4,
-  privateData: NOTHING,
-};
-const CONNECT: ConnectOptions = {
-  ...ACCEPT,
-  address: '127.0.0.1',
-  port: 4420,
-  timeoutMs: 1000,
-};
-const BENCH: BenchOptions = {
-  queues: [NO_ID],
-  nsid: 1,
-  pattern: 'randread',
-  readPercent: 50,
-  blockBytes: 4096,
-  queueDepth: 1,
-  lbaBytes: 512,
-  firstLba: 0n,
-  lbaCount: 8n,
-  runtimeMs: 10,
-  commandCount: 0n,
-  warmupMs: 0,
-  verify: false,
-  bufferArenaBytes: 4096,
-  seed: 1n,
-};
-
-const ATTACH: AttachOptions = {
-  queues: [NO_ID],
-  depth: 127,
-  commandTimeoutMs: 30_000,
-  geometry: {
-    nsid: 1,
-    lbaBytes: 512,
-    lbaCount: 8n,
-    transferBytesMax: 4096,
-    writeZeroesBlocksMax: 0n,
-    discardBlocksMax: 0n,
-    readOnly: false,
-    writeZeroes: true,
-    deallocate: true,
-    volatileWriteCache: false,
-  },
-};
 
 interface Wrong {
   readonly args: readonly unknown[];
@@ -86,6 +30,7 @@ interface Wrong {
 const WRONG: Readonly<Record<keyof Door, readonly Wrong[]>> = {
   start: [{ args: [{}], error: 'EALREADY', message: /runs already/ }],
   stop: [],
+  flush: [],
   drain: [
     { args: [new Uint8Array(64)], error: 'RangeError', message: /drain: into must be/ },
     { args: [new Uint16Array(1 << 20)], error: 'TypeError', message: /a Uint8Array/ },
