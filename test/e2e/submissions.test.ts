@@ -14,8 +14,8 @@ describe('submissions of one turn', function () {
 
   for (const count of [1, 2, 16, 17, 18, 200]) {
     it(`${count} of them are all answered, on two queues`, () =>
-      withTarget(DISK, async ({ connect }) => {
-        const controller = await connect({ queues: 2, depth: 64 });
+      withTarget(DISK, async (scope) => {
+        const controller = await scope.connect({ queues: 2, depth: 64 });
         const namespace = controller.namespace(1);
         const written = randomBytes(BLOCKS * BLOCK);
         await namespace.write(0, written);
@@ -28,8 +28,8 @@ describe('submissions of one turn', function () {
   }
 
   it('one given up at once is given up after it was submitted', () =>
-    withTarget(DISK, async ({ connect }) => {
-      const controller = await connect({ depth: 64 });
+    withTarget(DISK, async (scope) => {
+      const controller = await scope.connect({ depth: 64 });
       const namespace = controller.namespace(1);
       const giveUp = new AbortController();
       const kept = Array.from({ length: 20 }, (_, lba) => namespace.read(lba, 1));
@@ -42,8 +42,8 @@ describe('submissions of one turn', function () {
     }));
 
   it('a disconnect behind them lets none of them hang', () =>
-    withTarget(DISK, async ({ connect }) => {
-      const controller = await connect({ depth: 64 });
+    withTarget(DISK, async (scope) => {
+      const controller = await scope.connect({ depth: 64 });
       const namespace = controller.namespace(1);
       const reads = Array.from({ length: 40 }, (_, lba) => namespace.read(lba, 1));
       const ended = Promise.allSettled(reads);
