@@ -100,7 +100,7 @@ class DeviceOnReactor final : public nvmf::EventSink {
   std::unique_ptr<nvmf::HostEngine> host_;
   std::map<uint32_t, uint32_t> listeners_;  // the device's id → JavaScript's
   std::set<uint32_t> queues_;               // their last event has not come
-  SubmittedCommand* commands_ = nullptr;  // that were not completed
+  SubmittedCommand* commands_ = nullptr;    // that were not completed
   std::set<PendingChange*> changes_;
   std::set<Buffer*> buffers_;  // registered here
   std::atomic<uint32_t> live_queues_{0}, live_tables_{0}, live_regions_{0};

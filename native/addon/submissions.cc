@@ -29,11 +29,11 @@ void Submissions::flush() {
 }
 
 void Submissions::send(Batch& batch) {
-  const reactor::Task task{[](void* context, uint64_t on) {
-                             reinterpret_cast<DeviceOnReactor*>(on)->submit(
-                                 static_cast<SubmittedCommand*>(context));
-                           },
-                           batch.first, reinterpret_cast<uintptr_t>(batch.on)};
+  const reactor::Task task{
+      [](void* context, uint64_t on) {
+        reinterpret_cast<DeviceOnReactor*>(on)->submit(static_cast<SubmittedCommand*>(context));
+      },
+      batch.first, reinterpret_cast<uintptr_t>(batch.on)};
   // The reactor never waits for JavaScript: room comes.
   while (!batch.on->reactor()->post(task)) sched_yield();
   batch.count = 0;

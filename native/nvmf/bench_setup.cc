@@ -109,7 +109,7 @@ Result<void> set_buffers(BenchJob::State* state) {
   const uint64_t least = (o.block_bytes + kPage - 1) / kPage * kPage;
   const uint64_t wanted = o.buffer_arena_bytes / o.job_count / o.queue_depth / kPage * kPage;
   state->part_bytes = std::max(least, wanted);
-  auto arena = rdma::Arena::map(state->part_bytes * o.queue_depth);
+  auto arena = rdma::Arena::map(state->part_bytes * o.queue_depth, state->reactor->core());
   if (!arena) return Error{arena.error().code, "bench: " + arena.error().message};
   state->arena = std::move(*arena);
   // Random, so that nothing on the way finds zeroes; and every page is there before the clock runs.

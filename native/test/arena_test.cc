@@ -2,7 +2,13 @@
 // taken by the scenario "huge pages set aside hold the buffers"; here there may be none.
 #include "rdma/arena.h"
 
+#include <linux/mempolicy.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <cstdint>
 #include <cstring>
 
@@ -30,6 +36,30 @@ TEST(every_size_is_there_zeroed_and_aligned) {
     CHECK_EQ(reinterpret_cast<uintptr_t>((*arena)->base()) % alignment, 0u);
     std::memset((*arena)->base(), 0xa5, bytes);
     CHECK_EQ((*arena)->base()[bytes - 1], 0xa5);
+  }
+}
+
+// On machines with one node, too, the kernel tells what it was asked for.
+TEST(memory_prefers_the_node_of_its_core) {
+  CHECK_EQ(nvmeof::rdma::node_of_core(-1), -1);
+  CHECK_EQ(nvmeof::rdma::node_of_core(1 << 20), -1);
+  const int core = sched_getcpu();
+  const int node = nvmeof::rdma::node_of_core(core);
+  for (const size_t bytes : {size_t{4096}, 4 * kHugePage}) {
+    auto arena = Arena::map(bytes, core);
+    REQUIRE(arena);
+    int mode = -1;
+    unsigned long nodes[16] = {};
+    const long asked =
+        syscall(SYS_get_mempolicy, &mode, nodes, 1024, (*arena)->base(), MPOL_F_ADDR);
+    if (asked != 0) {
+      CHECK_EQ(errno, ENOSYS);  // a kernel without NUMA
+      CHECK_EQ(node, -1);
+      continue;
+    }
+    REQUIRE(node >= 0 && node < 64);
+    CHECK_EQ(mode, MPOL_PREFERRED);
+    CHECK_EQ(nodes[0], 1ul << node);
   }
 }
 

@@ -31,6 +31,10 @@ while (($#)); do
       shift
       ;;
     --table) NVMEOF_KERNEL_TABLE=1 ;;
+    -h | --help)
+      sed -n '2,/^set /{/^set /!s/^# \{0,1\}//p}' "$0"
+      exit 0
+      ;;
     -*) fail "unknown option $1" ;;
     *) files+=("$1") ;;
   esac

@@ -10,8 +10,11 @@
 struct engine_options {
   void* pad;  // fio takes an offset of 0 for none
   char* socket;
-  unsigned int spin_us;
+  int spin_us;
 };
+
+// A job that looks for completions where others need its processor to bring them waits for itself.
+enum { BUSY_THREADS = 3, SPIN_US = 50 };
 
 static struct fio_option options[] = {
     {
@@ -28,8 +31,9 @@ static struct fio_option options[] = {
         .lname = "microseconds to look before sleeping",
         .type = FIO_OPT_INT,
         .off1 = offsetof(struct engine_options, spin_us),
-        .def = "50",
-        .help = "How long to look for completions before sleeping (us)",
+        .def = "-1",
+        .help = "How long to look for completions before sleeping (us); -1: 50, or 0 where the job,"
+                " attach and the target cannot have a processor each",
         .category = FIO_OPT_C_ENGINE,
         .group = FIO_OPT_G_INVALID,
     },
@@ -73,13 +77,18 @@ static int check_job(struct thread_data* td, const struct nvmeof_geometry* geome
   return 0;
 }
 
+static uint32_t spin_of(const struct engine_options* chosen) {
+  if (chosen->spin_us >= 0) return (uint32_t)chosen->spin_us;
+  return sysconf(_SC_NPROCESSORS_ONLN) >= BUSY_THREADS ? SPIN_US : 0;
+}
+
 static int connect_job(struct thread_data* td, size_t data_bytes) {
   struct engine* engine = td->io_ops_data;
   const struct engine_options* chosen = td->eo;
   const struct nvmeof_client_options wanted = {
       .entries = td->o.iodepth,
       .data_bytes = data_bytes,
-      .spin_us = chosen->spin_us,
+      .spin_us = spin_of(chosen),
   };
   char why[NVMEOF_WHY_BYTES];
   const int error = nvmeof_connect(socket_of(td, td->files[0]), &wanted, &engine->client, why);
