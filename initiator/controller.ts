@@ -53,7 +53,7 @@ export interface QueueInfo {
 
 export type ControllerState = 'live' | 'disconnecting' | 'disconnected' | 'lost';
 
-export type ControllerBenchOptions = Omit<BenchOptions, 'queues' | 'lbaBytes'>;
+export type ControllerBenchOptions = Omit<BenchOptions, 'queues' | 'lbaBytes' | 'commandTimeoutMs'>;
 
 /** Linux gives a shutdown this long, or what RTD3E says. */
 const SHUTDOWN_MS_MIN = 5000;
@@ -233,6 +233,7 @@ export class Controller extends EventEmitter<ControllerEvents> {
     return this.#association.lease.runtime.door.bench({
       ...options,
       lbaBytes: lbaSize,
+      commandTimeoutMs: this.#association.options.commandTimeoutMs,
       queues: this.#association.ioQueues.map((queue) => queue.id),
     });
   }

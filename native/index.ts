@@ -149,6 +149,8 @@ export interface BenchOptions {
   readonly runtimeMs: number;
   readonly commandCount: bigint;
   readonly warmupMs: number;
+  /** A command without an answer for that long is given up, and ends the run with `firstError`; 0: never. */
+  readonly commandTimeoutMs: number;
   /** Fill writes with a pattern derived from LBA and generation, and check every read against it. */
   readonly verify: boolean;
   readonly bufferArenaBytes: number;
@@ -200,6 +202,8 @@ export interface BenchResult {
   readonly verifyErrors: bigint;
   /** Logical blocks whose content was compared. */
   readonly blocksVerified: bigint;
+  /** Commands given up, among the errors of both sides. */
+  readonly overdue: bigint;
   /** First mismatch or failing command, for a person; empty when none. */
   readonly firstError: string;
   /** CPU seconds of each reactor used, user + system, during the run. */

@@ -21,6 +21,7 @@ nvmf::BenchOptions unpack(const Argument& options) {
   unpacked.runtime_ms = options["runtimeMs"].u32();
   unpacked.command_count = options["commandCount"].u64();
   unpacked.warmup_ms = options["warmupMs"].u32();
+  unpacked.command_timeout_ms = options["commandTimeoutMs"].u32();
   unpacked.verify = options["verify"].boolean();
   unpacked.buffer_arena_bytes = options["bufferArenaBytes"].size(uint64_t{1} << 40);
   unpacked.seed = options["seed"].u64();
@@ -54,6 +55,7 @@ Napi::Value pack(Napi::Env env, const nvmf::BenchResult& figures) {
   result.Set("write", pack(env, figures.write));
   result.Set("verifyErrors", Napi::BigInt::New(env, figures.verify_errors));
   result.Set("blocksVerified", Napi::BigInt::New(env, figures.blocks_verified));
+  result.Set("overdue", Napi::BigInt::New(env, figures.overdue));
   result.Set("firstError", figures.first_error);
   Napi::Array seconds = Napi::Array::New(env, figures.reactor_cpu_seconds.size());
   for (uint32_t i = 0; i < figures.reactor_cpu_seconds.size(); i++) {

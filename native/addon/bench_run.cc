@@ -3,7 +3,9 @@
 
 #include <sched.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <chrono>
 
 namespace nvmeof::addon {
 
@@ -43,11 +45,23 @@ Result<void> BenchRun::run() {
   if (stopping_) {
     for (const auto& job : jobs_) job->stop();
   }
-  changed_.wait(lock, [this] { return running_jobs_ == 0; });
+  await_jobs(lock);
   std::vector<const nvmf::BenchJob*> all;
   for (const auto& job : jobs_) all.push_back(job.get());
   result_ = nvmf::bench_merge(all);
   return outcome;
+}
+
+void BenchRun::await_jobs(std::unique_lock<std::mutex>& lock) {
+  const auto over = [this] { return running_jobs_ == 0; };
+  if (options_.command_timeout_ms == 0) return changed_.wait(lock, over);
+  // An eighth late at most, and never busy with looking.
+  const std::chrono::milliseconds interval(std::max<uint64_t>(options_.command_timeout_ms / 8, 10));
+  while (!changed_.wait_for(lock, interval, over)) {
+    lock.unlock();  // reactors take it when a job ends; the jobs stay until this thread is done
+    for (const auto& job : jobs_) job->give_up_overdue();
+    lock.lock();
+  }
 }
 
 bool BenchRun::create_jobs(Result<void>& outcome) {

@@ -31,6 +31,7 @@ class BenchRun {
 
   Result<void> run();
   bool create_jobs(Result<void>& outcome);
+  void await_jobs(std::unique_lock<std::mutex>& lock);
   void job_done();
 
   const std::vector<ConnectedQueue> queues_;

@@ -36,6 +36,20 @@ void BenchJob::stop() {
   state_->stop_asked.store(true, std::memory_order_relaxed);
 }
 
+void BenchJob::give_up_overdue() {
+  state_->reactor->run_and_wait([state = state_.get()] { state->give_up_overdue(); });
+}
+
+void BenchJob::State::give_up_overdue() {
+  const uint64_t limit = clock.to_ticks(options.command_timeout_ms * kNsPerMs);
+  const uint64_t now = clock.ticks();
+  for (size_t i = 0; !over && i < commands.size(); i++) {
+    const BenchCommand& command = commands[i];
+    if (command.in_flight && now - command.start_ticks > limit)
+      engine->cancel(queue, command.host.tag);
+  }
+}
+
 void BenchJob::State::run() {
   const uint64_t now = clock.ticks();
   measure_ticks = last_ticks = now + clock.to_ticks(options.warmup_ms * kNsPerMs);
@@ -116,12 +130,14 @@ void BenchJob::State::issue(BenchCommand& command) {
     command.start_ticks = clock.ticks();  // making the pattern is no latency
   }
   in_flight++;
+  command.in_flight = true;
   engine->submit(queue, &host);
 }
 
 void BenchJob::State::finished(BenchCommand& command, Outcome outcome, const uint8_t* cqe) {
   uint64_t now = clock.ticks();
   in_flight--;
+  command.in_flight = false;
   BenchDirection& direction = command.read ? read : write;
   if (succeeded(command, outcome, cqe)) {
     if (now >= measure_ticks) {
@@ -147,12 +163,17 @@ bool BenchJob::State::succeeded(BenchCommand& command, Outcome outcome, const ui
   if (ledger && !command.read) ledger->end_write(command.unit, good);
   if (good) return true;
   if (outcome != Outcome::Ok) stopping = true;
+  if (outcome == Outcome::Cancelled) overdue++;
   if (!first_error.empty()) return false;
   char text[160];
   const auto lba = static_cast<unsigned long long>(first_lba + command.unit * blocks_per_unit);
   if (outcome == Outcome::Ok) {
     std::snprintf(text, sizeof text, "%s of LBA %llu failed with status %Xh/%02Xh",
                   command.read ? "read" : "write", lba, status >> 8 & 7u, status & 0xFFu);
+  } else if (outcome == Outcome::Cancelled) {
+    std::snprintf(text, sizeof text, "%s of LBA %llu was not answered in %llu ms",
+                  command.read ? "read" : "write", lba,
+                  static_cast<unsigned long long>(options.command_timeout_ms));
   } else {
     std::snprintf(text, sizeof text, "%s of LBA %llu: the queue closed before it was answered",
                   command.read ? "read" : "write", lba);
@@ -184,6 +205,7 @@ void BenchJob::State::report(const std::string& error) {
 }
 
 void BenchJob::State::end() {
+  over = true;
   if (measuring) cpu_ns = thread_cpu_ns() - cpu_begin_ns;
   done(job, context);
 }

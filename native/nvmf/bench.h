@@ -44,6 +44,7 @@ struct BenchOptions {
   uint64_t runtime_ms = 0;     // 0: stop by command_count
   uint64_t command_count = 0;  // of all jobs together; 0: stop by runtime_ms
   uint64_t warmup_ms = 0;
+  uint64_t command_timeout_ms = 0;  // for give_up_overdue(); 0: commands may take for ever
   bool verify = false;
   uint64_t buffer_arena_bytes = 256u << 20;  // of all jobs together
   uint64_t seed = 1;
@@ -64,6 +65,7 @@ struct BenchResult {
   BenchSide read, write;
   uint64_t verify_errors = 0;
   uint64_t blocks_verified = 0;             // logical blocks whose content was compared
+  uint64_t overdue = 0;                     // commands given up, among the errors
   std::string first_error;                  // empty when none
   std::vector<double> reactor_cpu_seconds;  // by rising reactor index, those used only
 };
@@ -82,6 +84,9 @@ class BenchJob {
   bool start(BenchDone done, void* context);
   // Any thread: no new commands from now on.
   void stop();
+  // Any thread but a reactor's, not after `done`: gives up what has not been answered in time. A
+  // job of which that happens issues nothing more.
+  void give_up_overdue();
 
   struct State;
   const State& state() const { return *state_; }

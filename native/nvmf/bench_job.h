@@ -20,6 +20,7 @@ struct BenchCommand {
   uint64_t start_ticks = 0;
   uint64_t unit = 0;
   bool read = false;
+  bool in_flight = false;
 };
 
 struct BenchDirection {
@@ -55,16 +56,17 @@ struct BenchJob::State {
   uint32_t in_flight = 0;
   uint64_t measure_ticks = 0, deadline_ticks = 0, last_ticks = 0;  // deadline 0: none
   uint64_t cpu_begin_ns = 0, cpu_ns = 0;
-  bool measuring = false, starting = false, stopping = false;
+  bool measuring = false, starting = false, stopping = false, over = false;
   std::atomic<bool> stop_asked = false;
   BenchDirection read, write;
-  uint64_t verify_errors = 0, blocks_verified = 0;
+  uint64_t verify_errors = 0, blocks_verified = 0, overdue = 0;
   std::string first_error;
   BenchJob* job = nullptr;
   BenchDone done = nullptr;
   void* context = nullptr;
 
   void run();
+  void give_up_overdue();
   void issue(BenchCommand& command);
   void finished(BenchCommand& command, Outcome outcome, const uint8_t* cqe);
   bool more(uint64_t now);

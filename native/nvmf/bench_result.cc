@@ -46,6 +46,7 @@ BenchResult bench_merge(std::span<const BenchJob* const> jobs) {
     block_bytes = state.options.block_bytes;
     result.verify_errors += state.verify_errors;
     result.blocks_verified += state.blocks_verified;
+    result.overdue += state.overdue;
     if (result.first_error.empty()) result.first_error = state.first_error;
     uint64_t& used = cpu_ns[state.reactor->index()];
     used = std::max(used, state.cpu_ns);

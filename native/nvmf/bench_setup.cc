@@ -144,7 +144,7 @@ Result<std::unique_ptr<BenchJob>> BenchJob::create(HostEngine* engine, reactor::
     command.host.offset = i * state->part_bytes;
     command.host.length = options.block_bytes;
     command.host.context = &command;
-    command.host.tag = kNativeTag;  // never cancelled
+    command.host.tag = kNativeTag | reinterpret_cast<uintptr_t>(&command);
   }
   return std::unique_ptr<BenchJob>(new BenchJob(std::move(state)));
 }

@@ -3,10 +3,13 @@
 // reactor drives it.
 #include "nvmf/bench.h"
 
+#include <chrono>
 #include <functional>
 #include <semaphore>
 #include <set>
+#include <thread>
 
+#include "nvmf/bench_job.h"
 #include "nvmf/bench_pattern.h"
 #include "support/host_harness.h"
 
@@ -242,6 +245,28 @@ TEST(queue_death_ends_the_job) {
   CHECK(result.first_error.find("queue closed") != std::string::npos);
   // A job on a dead queue ends at once.
   CHECK_EQ(rig.run(o).read.commands, 0u);
+}
+
+TEST(commands_without_an_answer_are_given_up) {
+  Rig rig;
+  on_reactor([&] { rig.harness->target.silent = true; });
+  BenchOptions o = rig.options(BenchPattern::RandRead);
+  o.command_count = 0;
+  o.runtime_ms = 600'000;
+  o.command_timeout_ms = 20;
+  const uint64_t begin = reactor::monotonic_now();
+  const BenchResult result = rig.run(o, [&] {
+    // Until the keys of the commands have ended, too.
+    for (bool ended = false; !ended;) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      rig.jobs[0]->give_up_overdue();
+      on_reactor([&] { ended = rig.jobs[0]->state().over; });
+    }
+  });
+  CHECK(reactor::monotonic_now() - begin >= 20'000'000);
+  CHECK_EQ(result.read.errors, 8u);
+  CHECK_EQ(result.overdue, 8u);
+  CHECK(result.first_error.find("was not answered in 20 ms") != std::string::npos);
 }
 
 TEST(warm_up_is_left_out_and_time_ends_a_run) {

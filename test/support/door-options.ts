@@ -31,6 +31,7 @@ export const BENCH: BenchOptions = {
   runtimeMs: 10,
   commandCount: 0n,
   warmupMs: 0,
+  commandTimeoutMs: 0,
   verify: false,
   bufferArenaBytes: 4096,
   seed: 1n,

@@ -127,9 +127,10 @@ function benchRows(job: BenchJob, result: BenchResult): BenchRow[] {
     .map(([name, side]) => ({
       name: `${job.pattern.startsWith('rand') ? 'random ' : ''}${name}, QD ${job.queueDepth}`,
       side,
-      cpuPercent: result.reactorCpuSeconds.map(
-        (seconds) => (seconds * 1e11) / Number(side.runtimeNs === 0n ? 1n : side.runtimeNs),
-      ),
+      cpuPercent:
+        side.runtimeNs === 0n
+          ? []
+          : result.reactorCpuSeconds.map((seconds) => (seconds * 1e11) / Number(side.runtimeNs)),
     }));
 }
 
@@ -148,7 +149,8 @@ export async function checkOutcome(
   if (errors > 0n) {
     // Rejects with what became of the connection, when it is that which failed.
     await controller.identify();
-    throw new CliError(ExitCode.nvmeStatus, `${errors} commands failed: ${result.firstError}`);
+    const code = result.overdue > 0n ? ExitCode.disconnected : ExitCode.nvmeStatus;
+    throw new CliError(code, `${errors} commands failed: ${result.firstError}`);
   }
   if (result.read.commands + result.write.commands === 0n) {
     throw new CliError(

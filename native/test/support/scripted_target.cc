@@ -216,6 +216,7 @@ void ScriptedTarget::serve(const Capsule& capsule) {
 int ScriptedTarget::poll(reactor::TimeNs) {
   progress();
   int served = 0;
+  if (silent) return served;
   // Those that are here now; answers may bring new ones.
   for (size_t count = capsules.size(); count > 0; count--, served++) {
     const Capsule capsule = std::move(capsules.front());

@@ -72,6 +72,7 @@ class ScriptedTarget : public rdma::ConnectionHandler, public reactor::Poller {
   // none.
   uint64_t fail_every = 0, lose_write_every = 0;
   uint16_t fail_status = 0x281;
+  bool silent = false;  // poll() answers nothing
   LoopbackDevice* device() { return device_.get(); }
 
  private:
