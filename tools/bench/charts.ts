@@ -8,16 +8,31 @@ import type { Figures } from './figures.ts';
 
 use([LineChart, GridComponent, LegendComponent, TooltipComponent, SVGRenderer]);
 
-const SIZE = { width: 1000, height: 420 };
+const SIZE = { width: 1100, height: 420 };
+/** Beside the plot: in rows above it, entries run into each other, as text has no width before it is shown. */
+const LEGEND_WIDTH = 270;
+const COLORS = ['#4063d8', '#389826', '#cb3c33', '#9558b2', '#e69f00', '#3a3a3a'];
 
 interface Curve {
   readonly name: string;
+  /** One of COLORS: curves of one sweep have the same. */
+  readonly color: number;
+  readonly dashed: boolean;
   readonly points: readonly (readonly [x: number, y: number])[];
 }
 
+interface Plot {
+  readonly title: string;
+  readonly axis: SweepResult['axis'];
+  readonly unit: string;
+  /** Of times, which span some powers of ten: logarithmic. */
+  readonly scale?: 'log';
+  /** Name of the curve (behind the sweep's title) and its value. */
+  readonly curves: readonly (readonly [string, (figures: Figures) => number | undefined])[];
+}
+
 function draw(
-  xName: string,
-  yName: string,
+  { axis: xName, unit: yName, scale }: Plot,
   x: readonly number[],
   curves: readonly Curve[],
 ): string {
@@ -26,29 +41,26 @@ function draw(
   const chart = init(null, null, { renderer: 'svg', ssr: true, ...SIZE });
   chart.setOption({
     animation: false,
-    legend: { top: 0 },
-    grid: { left: 80, right: 30, top: 50, bottom: 50 },
+    color: COLORS,
+    legend: { orient: 'vertical', left: SIZE.width - LEGEND_WIDTH + 20, top: 40 },
+    grid: { left: 80, right: LEGEND_WIDTH, top: 40, bottom: 50 },
     xAxis: {
       ...{ type: 'category', name: xName, nameLocation: 'middle', nameGap: 30 },
       data: x.map(label),
     },
-    yAxis: { type: 'value', name: yName, min: 0 },
-    series: curves.map(({ name, points }) => {
+    yAxis: scale === 'log' ? { type: 'log', name: yName } : { type: 'value', name: yName, min: 0 },
+    series: curves.map(({ name, points, color, dashed }) => {
       const byX = new Map(points);
-      return { type: 'line', name, data: x.map((value) => byX.get(value) ?? null) };
+      return {
+        ...{ type: 'line', name, data: x.map((value) => byX.get(value) ?? null) },
+        itemStyle: { color: COLORS[color % COLORS.length] },
+        lineStyle: { type: dashed ? 'dashed' : 'solid' },
+      };
     }),
   });
   const svg = chart.renderToSVGString();
   chart.dispose();
   return svg;
-}
-
-interface Plot {
-  readonly title: string;
-  readonly axis: SweepResult['axis'];
-  readonly unit: string;
-  /** Name of the curve (behind the sweep's title) and its value. */
-  readonly curves: readonly (readonly [string, (figures: Figures) => number | undefined])[];
 }
 
 const PLOTS: readonly Plot[] = [
@@ -57,7 +69,7 @@ const PLOTS: readonly Plot[] = [
     curves: [['', ({ iops }) => iops / 1000]],
   },
   {
-    ...{ title: 'Latency over depth, 4 KiB random', axis: 'depth', unit: 'µs' },
+    ...{ title: 'Latency over depth, 4 KiB random', axis: 'depth', unit: 'µs', scale: 'log' },
     curves: [
       ['median', ({ p50 }) => p50],
       ['99 %', ({ p99 }) => p99],
@@ -68,7 +80,7 @@ const PLOTS: readonly Plot[] = [
     curves: [['', ({ bandwidth }) => bandwidth / 1e9]],
   },
   {
-    ...{ title: 'CPU per I/O over depth, 4 KiB random', axis: 'depth', unit: 'µs' },
+    ...{ title: 'CPU per I/O over depth, 4 KiB random', axis: 'depth', unit: 'µs', scale: 'log' },
     curves: [
       ['host', ({ hostCpu }) => hostCpu],
       ['target', ({ targetCpu }) => targetCpu],
@@ -77,29 +89,22 @@ const PLOTS: readonly Plot[] = [
 ];
 
 export function charts({ sweeps }: Results): { readonly title: string; readonly svg: string }[] {
-  return PLOTS.flatMap(({ title, axis, unit, curves }) => {
+  return PLOTS.flatMap((plot) => {
+    const { title, axis, curves } = plot;
     const chosen = sweeps.filter((sweep) => sweep.axis === axis);
     const x = [...new Set(chosen.flatMap(({ points }) => points.map((point) => point.x)))];
-    const drawn = chosen.flatMap((sweep): Curve[] =>
-      curves.flatMap(([name, value]) => {
+    const drawn = chosen.flatMap((sweep, color): Curve[] =>
+      curves.flatMap(([name, value], index) => {
         const points = sweep.points.flatMap((point) => {
           const y = value(point);
           return y === undefined || Number.isNaN(y) ? [] : [[point.x, y] as const];
         });
-        return points.length === 0 ? [] : [{ name: `${sweep.title} ${name}`.trim(), points }];
+        if (points.length === 0) return [];
+        return [{ name: `${sweep.title} ${name}`.trim(), color, dashed: index > 0, points }];
       }),
     );
     if (drawn.length === 0) return [];
-    return [
-      {
-        title,
-        svg: draw(
-          axis,
-          unit,
-          x.toSorted((a, b) => a - b),
-          drawn,
-        ),
-      },
-    ];
+    const rising = x.toSorted((a, b) => a - b);
+    return [{ title, svg: draw(plot, rising, drawn) }];
   });
 }
