@@ -117,7 +117,6 @@ void Requester::complete_ready() {
     const SendEntry done = entry;
     if (queue_.cursor == queue_.head) queue_.cursor++;
     queue_.head++;
-    queue_.probes -= done.internal;
     if (!done.internal && (done.flags & kSignaled) != 0) complete(done, Status::Success);
     if (qp_.state() == State::Err) return;
   }
@@ -365,7 +364,6 @@ void Requester::flush(Status status) {
   una_ = nxt_ = high_;
   while (queue_.head != queue_.tail) {
     const SendEntry entry = queue_.at(queue_.head++);
-    queue_.probes -= entry.internal;
     if (!entry.internal) complete(entry, status);
     status = Status::FlushError;
   }

@@ -110,7 +110,7 @@ Result<void> Requester::post(std::span<const SendWorkRequest> requests) {
       return " (" + std::to_string(&request - requests.data()) + " requests were accepted)";
     };
     if (!checked) return Error{checked.error().code, checked.error().message + accepted()};
-    if (queue_.room() == 0) return Error{ENOMEM, "post_send: the send queue is full" + accepted()};
+    if (queue_.full()) return Error{ENOMEM, "post_send: the send queue is full" + accepted()};
     append(request, length);
   }
   return {};
@@ -122,7 +122,6 @@ bool Requester::probe() {
   entry = SendEntry{};
   entry.opcode = Opcode::RdmaWrite;
   entry.internal = true;
-  queue_.probes++;
   return true;
 }
 

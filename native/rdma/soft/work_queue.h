@@ -63,13 +63,14 @@ class SendQueue {
   uint32_t head = 0;    // the oldest that is not complete
   uint32_t cursor = 0;  // the one whose packets leave now
   uint32_t tail = 0;    // where the next is posted
-  uint32_t probes = 0;  // among them, one at most
 
   uint32_t count() const { return tail - head; }
-  // For the user's requests: he does not know of the probe.
-  uint32_t room() const {
-    const uint32_t posted = count() - probes;
-    return depth_ > posted ? depth_ - posted : 0;
+  // Of the user's requests: he does not know of the probe, which has an entry beyond `depth`.
+  // Posted to an empty queue, it is the oldest while it is there.
+  bool full() const {
+    if (count() < depth_) return false;
+    const bool probing = count() != 0 && entries_[head & mask_].internal;
+    return count() >= depth_ + probing;
   }
   uint32_t max_sge() const { return max_sge_; }
   uint32_t max_inline() const { return max_inline_; }
@@ -78,7 +79,7 @@ class SendQueue {
   uint8_t* inline_data(uint32_t index) {
     return inline_.data() + static_cast<size_t>(index & mask_) * max_inline_;
   }
-  void clear() { head = cursor = tail = probes = 0; }
+  void clear() { head = cursor = tail = 0; }
 
  private:
   uint32_t depth_, max_sge_, max_inline_, mask_;
