@@ -1,6 +1,6 @@
 /**
- * The door. It declares every call, handle and event that crosses between
- * TypeScript and the native data path. Handles are small integers; JavaScript never sees an address.
+ * The door. It declares every call, handle and event that crosses between TypeScript and the native data path. Handles
+ * are small integers; JavaScript never sees an address.
  *
  * Calls only post to reactors and return at once; what they cause comes back as events. Native keeps the events in a
  * ring and wakes JavaScript once for a batch; `drain` hands over the lot. `Door` is an interface, so that tests can

@@ -1,42 +1,43 @@
 #include "addon/submissions.h"
 
-#include <sched.h>
-
 #include "addon/device_on_reactor.h"
+#include "addon/task.h"
 
 namespace nvmeof::addon {
 
-Submissions::Batch& Submissions::batch_for(DeviceOnReactor* on) {
+Submissions::Batch* Submissions::batch_of(DeviceOnReactor* on) {
   for (Batch& batch : batches_)
-    if (batch.on == on) return batch;
-  return batches_.emplace_back(Batch{on});
+    if (batch.on == on) return &batch;
+  return nullptr;
 }
 
 void Submissions::add(DeviceOnReactor* on, SubmittedCommand* command) {
-  const size_t before = batches_.size();
-  Batch& batch = batch_for(on);
   command->next = nullptr;
-  (batch.count == 0 ? batch.first : batch.last->next) = command;
-  batch.last = command;
-  batch.count++;
-  if (batch.count == kBatch || batches_.size() != before) send(batch);
+  Batch* const batch = batch_of(on);
+  if (batch == nullptr) {
+    batches_.push_back({on});
+    send(on, command);
+    return;
+  }
+  (batch->count == 0 ? batch->first : batch->last->next) = command;
+  batch->last = command;
+  if (++batch->count < kBatch) return;
+  batch->count = 0;
+  send(on, batch->first);
 }
 
 void Submissions::flush() {
-  for (Batch& batch : batches_)
-    if (batch.count != 0) send(batch);
+  for (const Batch& batch : batches_)
+    if (batch.count != 0) send(batch.on, batch.first);
   batches_.clear();
 }
 
-void Submissions::send(Batch& batch) {
-  const reactor::Task task{
-      [](void* context, uint64_t on) {
-        reinterpret_cast<DeviceOnReactor*>(on)->submit(static_cast<SubmittedCommand*>(context));
-      },
-      batch.first, reinterpret_cast<uintptr_t>(batch.on)};
-  // The reactor never waits for JavaScript: room comes.
-  while (!batch.on->reactor()->post(task)) sched_yield();
-  batch.count = 0;
+void Submissions::send(DeviceOnReactor* on, SubmittedCommand* first) {
+  post(*on->reactor(), reactor::Task{[](void* context, uint64_t to) {
+                                       reinterpret_cast<DeviceOnReactor*>(to)->submit(
+                                           static_cast<SubmittedCommand*>(context));
+                                     },
+                                     first, reinterpret_cast<uintptr_t>(on)});
 }
 
 }  // namespace nvmeof::addon

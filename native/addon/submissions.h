@@ -24,8 +24,8 @@ class Submissions {
     SubmittedCommand* last = nullptr;
     unsigned count = 0;
   };
-  static void send(Batch& batch);
-  Batch& batch_for(DeviceOnReactor* on);
+  Batch* batch_of(DeviceOnReactor* on);  // null: nothing went there in this turn
+  static void send(DeviceOnReactor* on, SubmittedCommand* first);
 
   std::vector<Batch> batches_;  // of this turn: as many as there are reactors in use
 };

@@ -39,8 +39,7 @@ struct HostShared {
   HostQueue* starved_tail = nullptr;
   static constexpr uint32_t kReopenBytes = 60 * 4096;
   bool window_opens() const {
-    return starved_head != nullptr &&
-           receive_used + std::min(receive_window / 4, kReopenBytes) <= receive_window;
+    return receive_used + std::min(receive_window / 4, kReopenBytes) <= receive_window;
   }
 
   std::vector<HostQueue*> dirty;    // flush() is due

@@ -480,9 +480,7 @@ TEST(cancel_of_commands_without_a_key_ends_at_once) {
 
 TEST(starved_queue_can_be_cancelled_and_closed) {
   on_reactor([] {
-    rdma::Capabilities capabilities = LoopbackFabric::full_capabilities();
-    capabilities.receive_window_bytes = 8192;
-    HostHarness h(capabilities);
+    HostHarness h(with_receive_window(8192));
     for (uint32_t queue = 1; queue <= 4; queue++) REQUIRE(h.connect(queue, 16, 0));
     h.submit(1, Direction::ToHost, 0, 8192);
     h.run();

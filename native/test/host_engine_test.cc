@@ -468,9 +468,7 @@ TEST(controllers_smaller_receive_queue_limits_commands) {
 // A command for each that ends would be packets one by one for ever.
 TEST(a_full_receive_window_opens_when_a_quarter_is_free) {
   on_reactor([] {
-    rdma::Capabilities capabilities = LoopbackFabric::full_capabilities();
-    capabilities.receive_window_bytes = 128 << 10;
-    HostHarness h(capabilities);
+    HostHarness h(with_receive_window(128 << 10));
     REQUIRE(h.connect(1, 64, 0) && h.connect(2, 64, 0));
     for (const uint32_t queue : {1u, 2u})
       for (int i = 0; i < 20; i++) h.submit(queue, Direction::ToHost, 0, 8192);
@@ -496,9 +494,7 @@ TEST(a_full_receive_window_opens_when_a_quarter_is_free) {
 
 TEST(reads_share_the_receive_window) {
   on_reactor([] {
-    rdma::Capabilities capabilities = LoopbackFabric::full_capabilities();
-    capabilities.receive_window_bytes = 64 << 10;
-    HostHarness h(capabilities);
+    HostHarness h(with_receive_window(64 << 10));
     REQUIRE(h.connect(1, 64, 0) && h.connect(2, 64, 0));
     std::vector<TestCommand*> order;
     const auto read = [&](uint32_t queue, uint32_t length) -> TestCommand& {

@@ -72,6 +72,13 @@ struct TestCommand {
   void* context = nullptr;
 };
 
+// All that a device can have, and a limit to what reads in flight may bring.
+inline rdma::Capabilities with_receive_window(uint32_t bytes) {
+  rdma::Capabilities capabilities = LoopbackFabric::full_capabilities();
+  capabilities.receive_window_bytes = bytes;
+  return capabilities;
+}
+
 class HostHarness {
  public:
   static constexpr size_t kMemory = 4u << 20;
