@@ -28,6 +28,26 @@ describe('log of a target', () => {
     expect(fieldsOf('namespace changed')).to.deep.equal({ subsystemNqn: NQN, nsid: 7 });
   });
 
+  it('warns of an I/O queue that ends as nobody expects, and only of that', async () => {
+    const rig = await Rig.start(MEMORY);
+    const { cntlid } = await (await rig.host()).identifyController();
+    for (const [qid, reason] of [
+      'the peer disconnected',
+      'closed by the target',
+      'cannot post work requests: post_send: the send queue is full',
+    ].entries()) {
+      const queue = await rig.ioQueue(cntlid, qid + 1);
+      rig.door.endQueue(queue.id, reason);
+      await settle();
+    }
+    await rig.stop();
+    expect(rig.warnings.map(([message]) => message)).to.deep.equal(['I/O queue closed']);
+    expect(rig.warnings[0]?.[1]).to.include({
+      qid: 3,
+      reason: 'cannot post work requests: post_send: the send queue is full',
+    });
+  });
+
   it('has the counters that are not zero, as they were before the end', async () => {
     const rig = await Rig.start(MEMORY);
     await rig.host();

@@ -289,6 +289,8 @@ export class Rig {
   readonly log: string[] = [];
   /** With their fields. */
   readonly records: (readonly [message: string, fields: object])[] = [];
+  /** Those of level warn. */
+  readonly warnings: (readonly [message: string, fields: object])[] = [];
   readonly #accepted = new Map<ConnectionId, QueueId>();
   #lease: RuntimeLease | undefined;
   #target: Target | undefined;
@@ -322,12 +324,16 @@ export class Rig {
       this.log.push(message);
       this.records.push([message, fields]);
     };
+    const warn = (fields: object, message: string): void => {
+      this.warnings.push([message, fields]);
+      write(fields, message);
+    };
     this.#lease = lease;
     try {
       this.#target = await Target.start(options, {
         runtime: lease,
         clock: this.clock,
-        log: { debug: write, info: write, warn: write, error: write },
+        log: { debug: write, info: write, warn, error: write },
       });
     } catch (error) {
       lease.release();
