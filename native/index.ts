@@ -7,9 +7,12 @@
  * pass a fake edge.
  */
 export { doorPath, loadDoor } from './load-door.ts';
+export type { ConnectFailure, DoorEvent } from './door-events.ts';
 
 export type ReactorIndex = number;
 export type DeviceId = number;
+/** In place of a device, where something belongs to queues over several paths. */
+export const MULTIPATH: DeviceId = 0;
 export type ListenerId = number;
 /** A connection request that waits for accept or reject. */
 export type ConnectionId = bigint;
@@ -157,6 +160,33 @@ export interface BenchOptions {
   readonly seed: bigint;
 }
 
+/** How a queue over several paths chooses among the paths of the best rank. */
+export type PathPolicy = 'round-robin' | 'queue-depth' | 'numa';
+
+/** Paths of one such queue: their indices are below this. */
+export const PATHS_MAX = 16;
+/** The rank of a path that no command may take. */
+export const RANK_UNUSABLE = 255;
+
+export interface PathQueueOptions {
+  readonly policy: PathPolicy;
+  /** A command without an answer for so long makes its path overdue (`pathOverdue`); 0: never. */
+  readonly ioTimeoutMs: number;
+  /** CRDT 1 to 3: how long an error with that Command Retry Delay waits for its next attempt; 0: not. */
+  readonly retryDelaysMs: readonly [number, number, number];
+}
+
+export interface PathOptions {
+  /** A connected and bound I/O queue on the same reactor. */
+  readonly queue: QueueId;
+  /** Lower is better; RANK_UNUSABLE: commands that are there may end, none is sent. */
+  readonly rank: number;
+  /** Of NUMA nodes, 0 to 255. */
+  readonly distance: number;
+  /** Of the path's associations: each a higher one. */
+  readonly incarnation: number;
+}
+
 /** What the controller says of a namespace and of commands on it; a limit of 0 is none. */
 export interface AttachGeometry {
   readonly nsid: number;
@@ -173,7 +203,7 @@ export interface AttachGeometry {
 }
 
 export interface AttachOptions {
-  /** Connected and bound I/O queues of one controller; the first on each reactor is used. */
+  /** Connected and bound I/O queues of one controller, or queues over several paths; the first on each reactor is used. */
   readonly queues: readonly QueueId[];
   /** Commands in flight on each of them, at most. */
   readonly depth: number;
@@ -209,86 +239,6 @@ export interface BenchResult {
   /** CPU seconds of each reactor used, user + system, during the run. */
   readonly reactorCpuSeconds: readonly number[];
 }
-
-export type ConnectFailure =
-  | 'unreachable'
-  | 'portUnreachable'
-  | 'rejected'
-  | 'badIcrc'
-  | 'mtuTooLarge'
-  | 'cancelled'
-  | 'noResources'
-  | 'addressInUse';
-
-export type DoorEvent =
-  | {
-      readonly kind: 'connectRequest';
-      readonly connection: ConnectionId;
-      readonly listener: ListenerId;
-      readonly peer: string;
-      readonly peerPort: number;
-      readonly local: string;
-      readonly responderResources: number;
-      readonly initiatorDepth: number;
-      readonly privateData: Uint8Array;
-    }
-  /** Target: the queue pair is up (RTU or first capsule). Initiator: the REP came, capsules may be sent. */
-  | {
-      readonly kind: 'queueEstablished';
-      readonly queue: QueueId;
-      readonly responderResources: number;
-      readonly initiatorDepth: number;
-      readonly privateData: Uint8Array;
-    }
-  | {
-      readonly kind: 'connectFailed';
-      readonly queue: QueueId;
-      readonly failure: ConnectFailure;
-      readonly reason: number;
-      readonly privateData: Uint8Array;
-      readonly message: string;
-    }
-  /** Last event of a queue: nothing of it is in flight, its buffers and keys are back. */
-  | { readonly kind: 'queueClosed'; readonly queue: QueueId; readonly reason: string }
-  /** Target: a command outside the native I/O table, with its data if it sends some. Answer with `complete`. */
-  | {
-      readonly kind: 'capsule';
-      readonly queue: QueueId;
-      readonly tag: Tag;
-      readonly sqe: Uint8Array;
-      readonly data: Uint8Array;
-    }
-  /** Initiator: the end of a submitted command. `data` only for `submit` toHost. */
-  | {
-      readonly kind: 'completion';
-      readonly queue: QueueId;
-      readonly tag: Tag;
-      /** `ok`: the controller answered; else the queue died or the command was cancelled, and what it said is zero. */
-      readonly transport: 'ok' | 'queueDied' | 'cancelled';
-      /** Status field without phase bit, as in `ioError`. */
-      readonly status: number;
-      /** Dwords 0 and 1. */
-      readonly result: bigint;
-      readonly data: Uint8Array;
-    }
-  /** Target: an I/O command that native answered with an error; for the error log. */
-  | {
-      readonly kind: 'ioError';
-      readonly queue: QueueId;
-      readonly sqe: Uint8Array;
-      /** Status field without phase bit: SC | SCT << 8 | flags, as in a CQE shifted right by one. */
-      readonly status: number;
-      /** Byte offset of the offending SQE field, 0xFFFF: none. */
-      readonly parameter: number;
-    }
-  | {
-      readonly kind: 'operationDone';
-      readonly operation: OperationId;
-      /** 0 or an errno value. */
-      readonly error: number;
-      readonly value: number;
-      readonly message: string;
-    };
 
 export interface ReactorInfo {
   readonly index: ReactorIndex;
@@ -408,6 +358,24 @@ export interface Door {
    * `bindQueue`, `abort` and `closeQueue`.
    */
   cancel(queue: QueueId, tag: Tag): void;
+  // Queues over several paths: commands for one namespace, submitted like those of any queue, go where the best path is.
+  // `closeQueue` ends them, too; their commands then end as cancelled.
+  openPathQueue(reactor: ReactorIndex, options: PathQueueOptions): QueueId;
+  configurePathQueue(queue: QueueId, options: PathQueueOptions): void;
+  /** A path that comes, is another association's, or has another rank. What waits for a path takes it. */
+  setPath(queue: QueueId, path: number, options: PathOptions): void;
+  /** No command goes there any more; done when the last that was there has ended, or lost its queue. */
+  removePath(queue: QueueId, path: number): OperationId;
+  /**
+   * Says that the path's controller executes nothing more of what it was sent up to this incarnation: commands that
+   * change data, which were there when it was lost, take another path only now. `repeat` false: they must never be repeated, and
+   * end with Host Pathing Error.
+   */
+  releasePath(queue: QueueId, path: number, incarnation: number, repeat: boolean): void;
+  /** Whether commands that find no path fail with Host Pathing Error, now and later, instead of waiting for one. */
+  setPathsFailing(queue: QueueId, failing: boolean): void;
+
+  /** `device` MULTIPATH: for queues over several paths. */
   allocateBuffer(
     device: DeviceId,
     bytes: number,
@@ -465,6 +433,12 @@ export const DOOR_FUNCTIONS = {
   submitBuffer: 6,
   flush: 0,
   cancel: 2,
+  openPathQueue: 2,
+  configurePathQueue: 2,
+  setPath: 3,
+  removePath: 2,
+  releasePath: 4,
+  setPathsFailing: 2,
   allocateBuffer: 2,
   freeBuffer: 1,
   bench: 1,

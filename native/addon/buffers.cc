@@ -23,12 +23,12 @@ void Instance::free_buffer(uint32_t id) {
     if (Napi::ArrayBuffer memory = entry.memory.Value(); !memory.IsEmpty()) memory.Detach();
     entry.memory.Reset();
   }
-  std::unique_ptr<Device>* device = devices.find(buffer.device);
-  for (uint32_t reactor = 0; device && reactor < buffer.used.size(); reactor++) {
-    if (!buffer.used[reactor]) continue;
+  for (uint32_t reactor = 0; reactor < buffer.used.size(); reactor++) {
+    CommandsOnReactor* const on =
+        buffer.used[reactor] ? commands_of(buffer.device, reactor) : nullptr;
+    if (on == nullptr) continue;
     buffer.releases_pending++;
-    post(*side(reactor).reactor,
-         [on = (*device)->on[reactor].get(), &buffer] { on->release_buffer(&buffer); });
+    post(*on->reactor(), [on, &buffer] { on->release_buffer(&buffer); });
   }
   if (buffer.releases_pending == 0) buffers.erase(id);
 }
@@ -42,7 +42,7 @@ Napi::Value allocate_buffer(const Arguments& arguments) {
   const Napi::Env env = arguments.env();
   Instance& instance = Instance::running(env);
   const uint32_t device = arguments.at(0, "device").u32();
-  instance.devices.get(env, device);
+  if (device != kMultipath) instance.devices.get(env, device);
   const Argument bytes = arguments.at(1, "bytes");
   const uint64_t length = bytes.size(kBufferMax);
   if (length == 0) bytes.out_of_range("an integer from 1 to " + std::to_string(kBufferMax));

@@ -7,19 +7,16 @@
 #include <memory>
 #include <vector>
 
-#include "nvmf/host_engine.h"
+#include "nvmf/command_queues.h"
 #include "rdma/arena.h"
 
 namespace nvmeof::addon {
 
 struct Buffer {
-  struct Registration {
-    nvmf::HostMemory memory{};
-    std::unique_ptr<rdma::MemoryRegion> region;
-  };
   // Touched by its reactor alone.
   struct OnReactor {
-    std::map<uint32_t, Registration> registrations;  // by queue; all at 0 with memory windows
+    // By queue; all at 0 where one registration serves every queue.
+    std::map<uint32_t, std::unique_ptr<nvmf::RegisteredMemory>> registrations;
     uint32_t in_flight = 0;
     bool releasing = false;  // tell the JavaScript thread when nothing is in flight
   };

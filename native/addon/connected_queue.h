@@ -1,8 +1,9 @@
-// A queue of an initiator, for those who use it on its reactor: the load generator, an attachment.
+// A queue of an initiator, or one over several paths, for those who use it on its reactor: the load
+// generator, an attachment.
 #pragma once
 #include <cstdint>
 
-#include "nvmf/host_engine.h"
+#include "nvmf/command_queues.h"
 #include "reactor/reactor.h"
 
 namespace nvmeof::addon {
@@ -10,7 +11,7 @@ namespace nvmeof::addon {
 struct ConnectedQueue {
   uint32_t id;
   uint32_t device;
-  nvmf::HostEngine* engine;
+  nvmf::CommandQueues* engine;
   reactor::Reactor* reactor;
 };
 

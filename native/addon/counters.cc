@@ -66,9 +66,14 @@ void add_devices(Counters& all, Instance& instance) {
       add_of_reactor(all, reactor, device->device->counters_of(static_cast<unsigned>(reactor)));
       if (auto* target = on->target_if_made()) add_target(all, reactor, *target);
       if (auto* host = on->host_if_made()) add(all, host->counters(), "host.");
-      all["live.regions"] += on->live_regions();
+      all["live.regions"] += on->commands()->live_regions();
     }
   }
+}
+
+void add_multipath(Counters& all, const Runtime& runtime) {
+  for (const auto& side : runtime.sides)
+    add(all, side->multipath->engine()->counters(), "multipath.");
 }
 
 void add_attachments(Counters& all, Instance& instance) {
@@ -128,6 +133,7 @@ Napi::Value counters(const Arguments& arguments) {
   add_attachments(all, instance);
   if (instance.runtime && instance.runtime->running) {
     add_devices(all, instance);
+    add_multipath(all, *instance.runtime);
     add_reactors(all, *instance.runtime);
   }
   for (const auto& [name, live] : kLive) {

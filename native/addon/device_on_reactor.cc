@@ -35,8 +35,15 @@ constexpr uint16_t kRejectNoResources = 3;
 }  // namespace
 
 DeviceOnReactor::DeviceOnReactor(rdma::Device* device, reactor::Reactor* reactor, EventRing* ring,
-                                 const TableMirror* tables, const nvmf::TargetLimits& limits)
-    : device_(device), reactor_(reactor), ring_(ring), tables_(tables), limits_(limits) {}
+                                 nvmf::MultipathEngine* multipath, const TableMirror* tables,
+                                 const nvmf::TargetLimits& limits)
+    : device_(device),
+      reactor_(reactor),
+      ring_(ring),
+      multipath_(multipath),
+      tables_(tables),
+      limits_(limits),
+      commands_(reactor, ring, device->capabilities().memory_windows) {}
 
 Result<nvmf::TargetEngine*> DeviceOnReactor::target() {
   if (target_) return target_.get();
@@ -58,6 +65,7 @@ Result<nvmf::HostEngine*> DeviceOnReactor::host() {
   auto made = nvmf::HostEngine::create(device_, reactor_, this);
   if (!made) return made.error();
   host_ = std::move(*made);
+  commands_.use(host_.get());
   host_seen_.store(host_.get(), std::memory_order_release);
   return host_.get();
 }
@@ -152,112 +160,6 @@ void DeviceOnReactor::begin_close() {
   }
 }
 
-// ---- Commands of JavaScript
-
-Result<nvmf::HostMemory*> DeviceOnReactor::registered(Buffer* buffer, uint32_t queue) {
-  auto& registrations = buffer->on[reactor_->index()].registrations;
-  const uint32_t owner = device_->capabilities().memory_windows ? 0 : queue;
-  if (const auto found = registrations.find(owner); found != registrations.end())
-    return &found->second.memory;
-  Result<nvmf::HostEngine*> engine = host();
-  if (!engine) return engine.error();
-  rdma::ProtectionDomain* const pd = (*engine)->protection_domain(queue);
-  if (pd == nullptr) return Error{ENOTCONN, "the queue is closed"};
-  const rdma::Arena& arena = *buffer->arena;
-  auto region = pd->register_memory(arena.base(), arena.bytes(), (*engine)->region_access());
-  if (!region) return region.error();
-  Buffer::Registration& made = registrations[owner];
-  made.region = std::move(*region);
-  made.memory = {arena.base(), arena.bytes(), made.region.get()};
-  buffers_.insert(buffer);
-  live_regions_.store(static_cast<uint32_t>(buffers_.size()), std::memory_order_relaxed);
-  return &made.memory;
-}
-
-// Those that were made for one queue only.
-void DeviceOnReactor::drop_regions_of(uint32_t queue) {
-  if (device_->capabilities().memory_windows) return;
-  std::erase_if(buffers_, [&](Buffer* buffer) {
-    auto& registrations = buffer->on[reactor_->index()].registrations;
-    return registrations.erase(queue) != 0 && registrations.empty();
-  });
-  live_regions_.store(static_cast<uint32_t>(buffers_.size()), std::memory_order_relaxed);
-}
-
-void DeviceOnReactor::submit(SubmittedCommand* first) {
-  while (first != nullptr) {
-    SubmittedCommand* const next = first->next;
-    start(first);
-    first = next;
-  }
-}
-
-void DeviceOnReactor::start(SubmittedCommand* command) {
-  static constexpr uint8_t no_answer[16] = {};
-  command->previous = nullptr;
-  command->next = commands_;
-  if (commands_ != nullptr) commands_->previous = command;
-  commands_ = command;
-  if (command->buffer) {
-    command->buffer->on[reactor_->index()].in_flight++;
-    Result<nvmf::HostMemory*> memory = registered(command->buffer, command->queue);
-    if (!memory) {
-      complete(command, nvmf::Outcome::Cancelled, no_answer);
-      return;
-    }
-    command->command.memory = *memory;
-  }
-  command->on = this;
-  command->command.context = command;
-  command->command.done = finished;
-  if (!host_) {
-    complete(command, nvmf::Outcome::QueueDied, no_answer);
-    return;
-  }
-  host_->submit(command->queue, &command->command);
-}
-
-void DeviceOnReactor::finished(nvmf::HostCommand* command, nvmf::Outcome outcome,
-                               const uint8_t cqe[16]) {
-  auto* mine = static_cast<SubmittedCommand*>(command->context);
-  mine->on->complete(mine, outcome, cqe);
-}
-
-void DeviceOnReactor::complete(SubmittedCommand* command, nvmf::Outcome outcome,
-                               const uint8_t cqe[16]) {
-  (command->previous != nullptr ? command->previous->next : commands_) = command->next;
-  if (command->next != nullptr) command->next->previous = command->previous;
-  Buffer* const buffer = command->buffer;
-  std::span<const uint8_t> data;
-  const bool success = outcome == nvmf::Outcome::Ok && (cqe[14] >> 1 | cqe[15]) == 0;
-  if (success && command->answer_by_event) {
-    data = {buffer->arena->base() + command->command.offset, command->command.length};
-  }
-  // The JavaScript thread takes the command back when it sees the event.
-  ring_->push(nvmf::EventKind::Completion, command->queue, command->tag,
-              static_cast<uint32_t>(outcome), command->index, {cqe, 16}, data);
-  if (!buffer) return;
-  Buffer::OnReactor& here = buffer->on[reactor_->index()];
-  if (--here.in_flight == 0 && here.releasing) drop_region(buffer);
-}
-
-void DeviceOnReactor::release_buffer(Buffer* buffer) {
-  Buffer::OnReactor& here = buffer->on[reactor_->index()];
-  here.releasing = true;
-  if (here.in_flight == 0) drop_region(buffer);
-}
-
-void DeviceOnReactor::drop_region(Buffer* buffer) {
-  Buffer::OnReactor& here = buffer->on[reactor_->index()];
-  here.registrations.clear();
-  buffers_.erase(buffer);
-  live_regions_.store(static_cast<uint32_t>(buffers_.size()), std::memory_order_relaxed);
-  if (here.releasing) {
-    here.releasing = false;
-    ring_->push_record(kBufferReleased, buffer->id, 0, 0, 0, {}, {});
-  }
-}
-
 // ---- Events and the end
 
 void DeviceOnReactor::push(nvmf::EventKind kind, uint32_t id, uint32_t tag, uint32_t code,
@@ -272,30 +174,22 @@ void DeviceOnReactor::push(nvmf::EventKind kind, uint32_t id, uint32_t tag, uint
     id = listener->second;
   } else if (kind == nvmf::EventKind::QueueClosed || kind == nvmf::EventKind::ConnectFailed) {
     queues_.erase(id);
-    drop_regions_of(id);
+    commands_.drop_regions_of(id);
+    if (host_) multipath_->queue_gone(host_.get(), id);
     live_queues_.store(static_cast<uint32_t>(queues_.size()), std::memory_order_release);
   }
   ring_->push(kind, id, tag, code, value, first, second);
 }
 
 void DeviceOnReactor::tear_down() {
-  static constexpr uint8_t no_answer[16] = {};
   target_seen_.store(nullptr, std::memory_order_release);
   host_seen_.store(nullptr, std::memory_order_release);
-  // Regions before the engine, which owns their protection domain.
-  while (!buffers_.empty()) {
-    Buffer* const buffer = *buffers_.begin();
-    if (buffer->on[reactor_->index()].in_flight != 0) {
-      buffer->on[reactor_->index()].registrations.clear();
-      buffers_.erase(buffer);
-    } else {
-      drop_region(buffer);
-    }
-  }
-  live_regions_.store(0, std::memory_order_relaxed);
+  // Before the engine, which owns their protection domain.
+  commands_.drop_regions();
+  if (host_) multipath_->queue_gone(host_.get(), 0);
   target_.reset();
   host_.reset();
-  while (commands_ != nullptr) complete(commands_, nvmf::Outcome::QueueDied, no_answer);
+  commands_.end_all();
   while (!changes_.empty()) changed(*changes_.begin());
   const std::string reason = "the device was closed";
   while (!queues_.empty()) {

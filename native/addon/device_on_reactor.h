@@ -8,38 +8,24 @@
 #include <string>
 #include <vector>
 
-#include "addon/buffers.h"
+#include "addon/commands_on_reactor.h"
 #include "addon/event_ring.h"
 #include "addon/tables.h"
 #include "nvmf/host_engine.h"
+#include "nvmf/multipath/multipath_engine.h"
 #include "nvmf/target_engine.h"
 #include "rdma/provider.h"
 
 namespace nvmeof::addon {
 
-class DeviceOnReactor;
-
-// A command that JavaScript submitted. The JavaScript thread makes and frees it; in between the
-// reactor owns it.
-struct SubmittedCommand {
-  nvmf::HostCommand command;
-  uint32_t index = 0;  // in the JavaScript thread's table of commands
-  uint32_t queue = 0;
-  uint32_t tag = 0;
-  bool answer_by_event = false;  // the data goes up with the completion
-  Buffer* buffer = nullptr;      // null: no data
-  DeviceOnReactor* on = nullptr;
-  // In a batch on its way to the reactor; then in the list of those that the reactor has.
-  SubmittedCommand* next = nullptr;
-  SubmittedCommand* previous = nullptr;
-};
-
 // Sits between the engines and the reactor's ring: gives listeners the ids that JavaScript knows,
 // and sees which queues have ended.
 class DeviceOnReactor final : public nvmf::EventSink {
  public:
+  // `multipath`: whose paths its queues may be.
   DeviceOnReactor(rdma::Device* device, reactor::Reactor* reactor, EventRing* ring,
-                  const TableMirror* tables, const nvmf::TargetLimits& limits);
+                  nvmf::MultipathEngine* multipath, const TableMirror* tables,
+                  const nvmf::TargetLimits& limits);
 
   Result<nvmf::TargetEngine*> target();
   Result<nvmf::HostEngine*> host();
@@ -49,11 +35,9 @@ class DeviceOnReactor final : public nvmf::EventSink {
   void connect(uint32_t queue, const sockaddr_storage& peer, uint16_t port,
                nvmf::HostQueueOptions options, const std::vector<uint8_t>& private_data);
   void close(uint32_t queue);
-  void submit(SubmittedCommand* first);  // and what is linked behind it
   void change(const Change& change);
   void name_listener(uint32_t device_listener, uint32_t listener);
   void forget_listener(uint32_t device_listener) { listeners_.erase(device_listener); }
-  void release_buffer(Buffer* buffer);
   // Closes the queues, which takes all keys from the peers, and ends the tables of the engine. Done
   // when busy() is false.
   void begin_close();
@@ -65,7 +49,6 @@ class DeviceOnReactor final : public nvmf::EventSink {
 
   // Any thread.
   bool busy() const { return live_queues_.load() > 0 || live_tables_.load() > 0; }
-  uint32_t live_regions() const { return live_regions_.load(std::memory_order_relaxed); }
   // The JavaScript thread, which alone has tear_down() run: the engines stay while it looks.
   nvmf::TargetEngine* target_if_made() const {
     return target_seen_.load(std::memory_order_acquire);
@@ -74,6 +57,7 @@ class DeviceOnReactor final : public nvmf::EventSink {
 
   nvmf::TargetEngine* target_on_thread() { return target_.get(); }
   nvmf::HostEngine* host_on_thread() { return host_.get(); }
+  CommandsOnReactor* commands() { return &commands_; }
   reactor::Reactor* reactor() const { return reactor_; }
 
  private:
@@ -82,28 +66,22 @@ class DeviceOnReactor final : public nvmf::EventSink {
     DeviceOnReactor* on;
   };
   static void changed(void* context);
-  static void finished(nvmf::HostCommand* command, nvmf::Outcome outcome, const uint8_t cqe[16]);
 
   void track(uint32_t queue);
-  Result<nvmf::HostMemory*> registered(Buffer* buffer, uint32_t queue);
-  void drop_regions_of(uint32_t queue);
-  void drop_region(Buffer* buffer);
-  void start(SubmittedCommand* command);
-  void complete(SubmittedCommand* command, nvmf::Outcome outcome, const uint8_t cqe[16]);
 
   rdma::Device* device_;
   reactor::Reactor* reactor_;
   EventRing* ring_;
+  nvmf::MultipathEngine* multipath_;
   const TableMirror* tables_;
   const nvmf::TargetLimits limits_;
   std::unique_ptr<nvmf::TargetEngine> target_;
   std::unique_ptr<nvmf::HostEngine> host_;
   std::map<uint32_t, uint32_t> listeners_;  // the device's id → JavaScript's
   std::set<uint32_t> queues_;               // their last event has not come
-  SubmittedCommand* commands_ = nullptr;    // that were not completed
   std::set<PendingChange*> changes_;
-  std::set<Buffer*> buffers_;  // registered here
-  std::atomic<uint32_t> live_queues_{0}, live_tables_{0}, live_regions_{0};
+  CommandsOnReactor commands_;
+  std::atomic<uint32_t> live_queues_{0}, live_tables_{0};
   std::atomic<nvmf::TargetEngine*> target_seen_{nullptr};
   std::atomic<nvmf::HostEngine*> host_seen_{nullptr};
 };

@@ -97,8 +97,9 @@ Napi::Value open_device(const Arguments& arguments) {
   auto device = std::make_unique<Device>();
   device->device = value_or_throw(env, rdma::open_device(options, reactors));
   for (const auto& side : instance.runtime->sides) {
-    auto on = std::make_unique<DeviceOnReactor>(device->device.get(), side->reactor.get(),
-                                                &side->ring, &side->tables, limits);
+    auto on =
+        std::make_unique<DeviceOnReactor>(device->device.get(), side->reactor.get(), &side->ring,
+                                          side->multipath->engine(), &side->tables, limits);
     device->router.set(side->reactor->index(), on.get());
     post(*side->reactor, [side = side.get(), on = on.get()] { side->devices.push_back(on); });
     device->on.push_back(std::move(on));

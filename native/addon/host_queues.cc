@@ -48,7 +48,7 @@ Napi::Value send(Instance& instance, const Queue& queue, uint32_t id, SubmittedC
   command.tag = instance.next_tag;
   command.command.tag = command.tag;
   instance.next_tag = instance.next_tag == UINT32_MAX ? 1 : instance.next_tag + 1;
-  instance.submissions.add(instance.on(queue), &command);
+  instance.submissions.add(instance.commands_of(queue.device, queue.reactor), &command);
   return Napi::Number::New(instance.env, command.tag);
 }
 
@@ -60,6 +60,11 @@ std::vector<ConnectedQueue> connected_queues(Instance& instance, const char* fun
   std::vector<ConnectedQueue> queues;
   for (const uint32_t id : ids.u32_list(kQueuesMax)) {
     const Queue& queue = instance.queues.get(env, id);
+    if (queue.device == kMultipath) {
+      ReactorSide& side = instance.side(queue.reactor);
+      queues.push_back({id, kMultipath, side.multipath->engine(), side.reactor.get()});
+      continue;
+    }
     DeviceOnReactor* on = instance.on(queue);
     nvmf::HostEngine* engine = on->host_if_made();
     if (!queue.host || !engine) {
@@ -121,7 +126,7 @@ Napi::Value submit(const Arguments& arguments) {
   StagingSlot slot;
   std::shared_ptr<Staging> staging;
   if (length != 0) {
-    staging = (*instance.devices.find(queue.device))->staging[queue.reactor];
+    staging = instance.staging_of(queue);
     slot = value_or_throw(env, staging->take(length));
     if (direction == nvmf::Direction::ToController) {
       std::ranges::copy(data.bytes(), slot.bytes());
@@ -184,10 +189,8 @@ Napi::Value cancel(const Arguments& arguments) {
   const uint32_t tag = arguments.at(1, "tag").u32();
   const Queue* queue = instance.queue_or_gone(env, id);
   if (!queue) return env.Undefined();
-  DeviceOnReactor* on = instance.on(*queue);
-  post(*on->reactor(), [on, id, tag] {
-    if (nvmf::HostEngine* engine = on->host_on_thread()) engine->cancel(id, tag);
-  });
+  CommandsOnReactor* on = instance.commands_of(queue->device, queue->reactor);
+  post(*on->reactor(), [on, id, tag] { on->cancel(id, tag); });
   return env.Undefined();
 }
 
@@ -197,6 +200,11 @@ Napi::Value close_queue(const Arguments& arguments) {
   const uint32_t id = arguments.at(0, "queue").u32();
   const Queue* queue = instance.queue_or_gone(env, id);
   if (!queue) return env.Undefined();
+  if (queue->device == kMultipath) {
+    ReactorSide& side = instance.side(queue->reactor);
+    post(*side.reactor, [on = side.multipath.get(), id] { on->engine()->close(id); });
+    return env.Undefined();
+  }
   DeviceOnReactor* on = instance.on(*queue);
   post(*on->reactor(), [on, id] { on->close(id); });
   return env.Undefined();

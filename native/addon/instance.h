@@ -14,6 +14,7 @@
 #include "addon/connected_queue.h"
 #include "addon/device_on_reactor.h"
 #include "addon/event_ring.h"
+#include "addon/multipath_on_reactor.h"
 #include "addon/registry.h"
 #include "addon/staging.h"
 #include "addon/submissions.h"
@@ -29,8 +30,13 @@ struct AttachEntry;
 // One reactor, and what belongs to it.
 struct ReactorSide {
   explicit ReactorSide(Wake* wake) : ring(wake) {}
+  ~ReactorSide() { end_multipath(); }
+  void end_multipath() {
+    if (reactor && multipath) reactor->run_and_wait([this] { multipath.reset(); });
+  }
   EventRing ring;
-  std::unique_ptr<reactor::Reactor> reactor;  // after the ring: stops before it goes
+  std::unique_ptr<MultipathOnReactor> multipath;  // ends on the reactor's thread
+  std::unique_ptr<reactor::Reactor> reactor;      // after the ring: stops before it goes
   clockid_t cpu_clock = 0;
   // The reactor's thread only.
   TableMirror tables;
@@ -40,6 +46,7 @@ struct ReactorSide {
 struct Runtime {
   Wake wake;
   std::vector<std::unique_ptr<ReactorSide>> sides;
+  std::vector<std::shared_ptr<Staging>> multipath_staging;  // by reactor index
   size_t drain_next = 0;
   bool running = false;
 };
@@ -57,8 +64,11 @@ struct Listener {
   uint32_t device_listener;
 };
 
+// In place of a device: what belongs to queues over several paths.
+inline constexpr uint32_t kMultipath = 0;
+
 struct Queue {
-  uint32_t device;
+  uint32_t device;  // or kMultipath
   uint32_t reactor;
   bool host;
 };
@@ -89,9 +99,16 @@ struct Instance {
   void update_keep_alive();
   // nullptr for a queue that was and is no more; throws where there never was one.
   const Queue* queue_or_gone(Napi::Env env, uint32_t id);
+  // Of a queue of a device.
   DeviceOnReactor* on(const Queue& queue) {
     return (*devices.find(queue.device))->on[queue.reactor].get();
   }
+  // Of a device, or kMultipath; null when it was closed.
+  CommandsOnReactor* commands_of(uint32_t device, uint32_t reactor);
+  const std::shared_ptr<Staging>& staging_of(const Queue& queue);
+  // multipath.cc: around the end of all devices
+  void begin_multipath_end();
+  void finish_multipath_end();
   Operation& begin_operation();
   void end_operations();
   // tables.cc
@@ -166,6 +183,13 @@ Napi::Value close_queue(const Arguments& arguments);
 // Of a list of their ids; `function`: for the error when one is none.
 std::vector<ConnectedQueue> connected_queues(Instance& instance, const char* function,
                                              const Argument& ids);
+// multipath.cc
+Napi::Value open_path_queue(const Arguments& arguments);
+Napi::Value configure_path_queue(const Arguments& arguments);
+Napi::Value set_path(const Arguments& arguments);
+Napi::Value remove_path(const Arguments& arguments);
+Napi::Value release_path(const Arguments& arguments);
+Napi::Value set_failing(const Arguments& arguments);
 // buffers.cc
 Napi::Value allocate_buffer(const Arguments& arguments);
 Napi::Value free_buffer(const Arguments& arguments);

@@ -71,9 +71,12 @@ Napi::Value start(const Arguments& arguments) {
     each.name = "nvmeof-" + std::to_string(index);
     auto side = std::make_unique<ReactorSide>(&runtime->wake);
     side->reactor = value_or_throw(env, reactor::Reactor::start(index, each));
-    side->reactor->run_and_wait(
-        [&side] { pthread_getcpuclockid(pthread_self(), &side->cpu_clock); });
+    side->reactor->run_and_wait([&side] {
+      pthread_getcpuclockid(pthread_self(), &side->cpu_clock);
+      side->multipath = std::make_unique<MultipathOnReactor>(side->reactor.get(), &side->ring);
+    });
     runtime->sides.push_back(std::move(side));
+    runtime->multipath_staging.push_back(std::make_shared<Staging>(list.Length()));
   }
   runtime->wake.start(env, on_wake);
   runtime->running = true;
@@ -119,7 +122,9 @@ void Instance::stop() {
   if (!runtime || !runtime->running) return;
   submissions.flush();
   for (const auto& run : benches) run->stop();
+  begin_multipath_end();
   while (devices.size() > 0) close_device(devices.all().begin()->first);
+  finish_multipath_end();
   for (const auto& side : runtime->sides) side->reactor.reset();
   end_operations();
   tables.clear();

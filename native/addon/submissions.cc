@@ -1,17 +1,17 @@
 #include "addon/submissions.h"
 
-#include "addon/device_on_reactor.h"
+#include "addon/commands_on_reactor.h"
 #include "addon/task.h"
 
 namespace nvmeof::addon {
 
-Submissions::Batch* Submissions::batch_of(DeviceOnReactor* on) {
+Submissions::Batch* Submissions::batch_of(CommandsOnReactor* on) {
   for (Batch& batch : batches_)
     if (batch.on == on) return &batch;
   return nullptr;
 }
 
-void Submissions::add(DeviceOnReactor* on, SubmittedCommand* command) {
+void Submissions::add(CommandsOnReactor* on, SubmittedCommand* command) {
   command->next = nullptr;
   Batch* const batch = batch_of(on);
   if (batch == nullptr) {
@@ -32,9 +32,9 @@ void Submissions::flush() {
   batches_.clear();
 }
 
-void Submissions::send(DeviceOnReactor* on, SubmittedCommand* first) {
+void Submissions::send(CommandsOnReactor* on, SubmittedCommand* first) {
   post(*on->reactor(), reactor::Task{[](void* context, uint64_t to) {
-                                       reinterpret_cast<DeviceOnReactor*>(to)->submit(
+                                       reinterpret_cast<CommandsOnReactor*>(to)->submit(
                                            static_cast<SubmittedCommand*>(context));
                                      },
                                      first, reinterpret_cast<uintptr_t>(on)});

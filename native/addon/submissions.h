@@ -7,25 +7,25 @@
 
 namespace nvmeof::addon {
 
-class DeviceOnReactor;
+class CommandsOnReactor;
 struct SubmittedCommand;
 
 class Submissions {
  public:
-  void add(DeviceOnReactor* on, SubmittedCommand* command);
+  void add(CommandsOnReactor* on, SubmittedCommand* command);
   // The turn is over, or something else goes to a reactor and must not overtake.
   void flush();
 
  private:
   static constexpr unsigned kBatch = 16;
   struct Batch {
-    DeviceOnReactor* on;
+    CommandsOnReactor* on;
     SubmittedCommand* first = nullptr;  // linked by `next`
     SubmittedCommand* last = nullptr;
     unsigned count = 0;
   };
-  Batch* batch_of(DeviceOnReactor* on);  // null: nothing went there in this turn
-  static void send(DeviceOnReactor* on, SubmittedCommand* first);
+  Batch* batch_of(CommandsOnReactor* on);  // null: nothing went there in this turn
+  static void send(CommandsOnReactor* on, SubmittedCommand* first);
 
   std::vector<Batch> batches_;  // of this turn: as many as there are reactors in use
 };

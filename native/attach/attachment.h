@@ -15,7 +15,7 @@ namespace nvmeof::attach {
 class Attachment {
  public:
   struct Place {
-    nvmf::HostEngine* engine;
+    nvmf::CommandQueues* engine;
     reactor::Reactor* reactor;
     uint32_t queue;
     LaneLimits limits;

@@ -48,7 +48,7 @@ const Rule& rule_of(const IoRequest& request) {
 
 class Lane final : public NamespaceLane, public reactor::Poller {
  public:
-  Lane(nvmf::HostEngine* engine, reactor::Reactor* reactor, uint32_t queue,
+  Lane(nvmf::CommandQueues* engine, reactor::Reactor* reactor, uint32_t queue,
        reactor::TimeNs command_time, const Geometry& geometry)
       : engine_(engine),
         reactor_(reactor),
@@ -61,8 +61,8 @@ class Lane final : public NamespaceLane, public reactor::Poller {
 
   Result<void> allocate(uint32_t depth);
   void submit(IoRequest* request) override;
-  Result<std::unique_ptr<rdma::MemoryRegion>> register_memory(uint8_t* base,
-                                                              size_t length) override;
+  Result<std::unique_ptr<nvmf::RegisteredMemory>> register_memory(uint8_t* base,
+                                                                  size_t length) override;
   const Geometry& geometry() const override { return geometry_; }
   uint32_t in_flight() const override { return live_; }
 
@@ -84,7 +84,7 @@ class Lane final : public NamespaceLane, public reactor::Poller {
   void pop_first();
   void finish(IoRequest* request);
 
-  nvmf::HostEngine* const engine_;
+  nvmf::CommandQueues* const engine_;
   reactor::Reactor* const reactor_;
   const uint32_t queue_;
   const reactor::TimeNs command_time_;  // 0: no limit
@@ -92,8 +92,7 @@ class Lane final : public NamespaceLane, public reactor::Poller {
   const unsigned lba_shift_;
   uint64_t transfer_max_ = 0, write_zeroes_max_ = 0, discard_max_ = 0;  // bytes
   std::unique_ptr<rdma::Arena> ranges_;
-  std::unique_ptr<rdma::MemoryRegion> ranges_region_;
-  nvmf::HostMemory ranges_memory_{};
+  std::unique_ptr<nvmf::RegisteredMemory> ranges_memory_;
   std::vector<LaneCommand> commands_;
   std::vector<LaneCommand*> free_;
   // No command falls due before; kNever: none is watched. Early when what set it has ended since.
@@ -150,10 +149,9 @@ Result<void> Lane::allocate(uint32_t depth) {
   auto arena = rdma::Arena::map(size_t{depth} * nvmf::kDsmRangeBytes);
   if (!arena) return Error{arena.error().code, "attach: " + arena.error().message};
   ranges_ = std::move(*arena);
-  auto region = register_memory(ranges_->base(), ranges_->bytes());
-  if (!region) return region.error();
-  ranges_region_ = std::move(*region);
-  ranges_memory_ = {ranges_->base(), ranges_->bytes(), ranges_region_.get()};
+  auto registered = register_memory(ranges_->base(), ranges_->bytes());
+  if (!registered) return registered.error();
+  ranges_memory_ = std::move(*registered);
   commands_.resize(depth);
   free_.reserve(depth);
   for (uint32_t i = depth; i-- > 0;) {
@@ -174,7 +172,11 @@ Result<void> Lane::allocate(uint32_t depth) {
 }
 
 Lane::~Lane() {
-  if (polled_) on_reactor([&] { reactor_->remove(this); });
+  if (!ranges_memory_) return;  // was never allocated
+  on_reactor([&] {
+    if (polled_) reactor_->remove(this);
+    ranges_memory_.reset();
+  });
 }
 
 template <typename Work>
@@ -186,16 +188,12 @@ void Lane::on_reactor(Work&& work) const {
   }
 }
 
-Result<std::unique_ptr<rdma::MemoryRegion>> Lane::register_memory(uint8_t* base, size_t length) {
-  Result<std::unique_ptr<rdma::MemoryRegion>> region =
+Result<std::unique_ptr<nvmf::RegisteredMemory>> Lane::register_memory(uint8_t* base,
+                                                                      size_t length) {
+  Result<std::unique_ptr<nvmf::RegisteredMemory>> registered =
       Error{ENOTCONN, "attach: the queue is closed"};
-  // On the reactor: the queue, and with it its protection domain, could go meanwhile.
-  on_reactor([&] {
-    if (rdma::ProtectionDomain* const pd = engine_->protection_domain(queue_)) {
-      region = pd->register_memory(base, length, engine_->region_access());
-    }
-  });
-  return region;
+  on_reactor([&] { registered = engine_->register_memory(queue_, base, length); });
+  return registered;
 }
 
 // The most bytes one command of this kind takes.
@@ -319,7 +317,7 @@ void Lane::fill_range(LaneCommand& command, uint64_t lba, uint64_t blocks) {
   nvmf::store32(range + nvmf::kDsmBlocks, static_cast<uint32_t>(blocks));
   nvmf::store64(range + nvmf::kDsmSlba, lba);
   nvmf::HostCommand& host = command.host;
-  host.memory = &ranges_memory_;
+  host.memory = ranges_memory_.get();
   host.offset = at;
   host.length = nvmf::kDsmRangeBytes;
   nvmf::store32(host.sqe + nvmf::sqe::kCdw11, 1u << nvmf::kAttributeDeallocateBit);
@@ -375,7 +373,7 @@ void Lane::finish(IoRequest* request) {
 
 }  // namespace
 
-Result<std::unique_ptr<NamespaceLane>> NamespaceLane::create(nvmf::HostEngine* engine,
+Result<std::unique_ptr<NamespaceLane>> NamespaceLane::create(nvmf::CommandQueues* engine,
                                                              reactor::Reactor* reactor,
                                                              uint32_t queue,
                                                              const LaneLimits& limits,

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "nvmf/host_engine.h"
+#include "nvmf/command_queues.h"
 
 namespace nvmeof::attach {
 
@@ -66,17 +66,16 @@ class NamespaceLane {
  public:
   // Registers a page for the ranges of Dataset Management. On any thread but another reactor's, as
   // register_memory() and the end.
-  static Result<std::unique_ptr<NamespaceLane>> create(nvmf::HostEngine* engine,
+  static Result<std::unique_ptr<NamespaceLane>> create(nvmf::CommandQueues* engine,
                                                        reactor::Reactor* reactor, uint32_t queue,
                                                        const LaneLimits& limits,
                                                        const Geometry& geometry);
   virtual ~NamespaceLane() = default;  // with nothing in flight, and not inside a `done`
 
   virtual void submit(IoRequest* request) = 0;
-  // For register_memory of what requests name, with the engine's region_access(). Null: the queue
-  // is closed.
-  virtual Result<std::unique_ptr<rdma::MemoryRegion>> register_memory(uint8_t* base,
-                                                                      size_t length) = 0;
+  // What requests name. ENOTCONN: the queue is closed.
+  virtual Result<std::unique_ptr<nvmf::RegisteredMemory>> register_memory(uint8_t* base,
+                                                                          size_t length) = 0;
   virtual const Geometry& geometry() const = 0;
   virtual uint32_t in_flight() const = 0;  // requests that did not end
 };

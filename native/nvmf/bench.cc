@@ -126,7 +126,7 @@ void BenchJob::State::issue(BenchCommand& command) {
   if (measuring) issued++;
   if (ledger) {
     ledger->set_busy(command.unit, true);
-    if (!command.read) ledger->begin_write(command.unit, memory.base + host.offset);
+    if (!command.read) ledger->begin_write(command.unit, memory->base + host.offset);
     command.start_ticks = clock.ticks();  // making the pattern is no latency
   }
   in_flight++;
@@ -184,7 +184,7 @@ bool BenchJob::State::succeeded(BenchCommand& command, Outcome outcome, const ui
 
 void BenchJob::State::verify(const BenchCommand& command) {
   BlockLedger::Finding finding{};
-  const auto verdict = ledger->check_read(command.unit, memory.base + command.host.offset,
+  const auto verdict = ledger->check_read(command.unit, memory->base + command.host.offset,
                                           &blocks_verified, &finding);
   if (verdict != BlockLedger::Verdict::Wrong) return;
   verify_errors++;

@@ -23,7 +23,7 @@
 #include <utility>
 #include <vector>
 
-#include "nvmf/host_engine.h"
+#include "nvmf/command_queues.h"
 #include "reactor/reactor.h"
 #include "reactor/result.h"
 
@@ -76,7 +76,7 @@ using BenchDone = void (*)(BenchJob* job, void* context);  // once, on the react
 class BenchJob {
  public:
   // Any thread but a reactor's: checks the options, maps, fills and registers the buffers.
-  static Result<std::unique_ptr<BenchJob>> create(HostEngine* engine, reactor::Reactor* reactor,
+  static Result<std::unique_ptr<BenchJob>> create(CommandQueues* engine, reactor::Reactor* reactor,
                                                   uint32_t queue, const BenchOptions& options);
   ~BenchJob();  // not between start() and `done`
 

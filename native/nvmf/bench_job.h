@@ -29,18 +29,19 @@ struct BenchDirection {
 };
 
 struct BenchJob::State {
-  State(HostEngine* host_engine, reactor::Reactor* on, uint32_t queue_id, const BenchOptions& given)
+  State(CommandQueues* host_engine, reactor::Reactor* on, uint32_t queue_id,
+        const BenchOptions& given)
       : engine(host_engine), reactor(on), queue(queue_id), options(given), random(given.seed) {}
+  ~State();
 
-  HostEngine* const engine;
+  CommandQueues* const engine;
   reactor::Reactor* const reactor;
   const uint32_t queue;
   const BenchOptions options;
   const CycleClock& clock = CycleClock::get();
 
   std::unique_ptr<rdma::Arena> arena;
-  std::unique_ptr<rdma::MemoryRegion> region;
-  HostMemory memory{};
+  std::unique_ptr<RegisteredMemory> memory;
   uint64_t part_bytes = 0;  // of the arena, for each command in flight
 
   uint64_t first_lba = 0, units = 0;  // this job's range, in commands' blocks

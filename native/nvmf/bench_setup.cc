@@ -87,13 +87,13 @@ Result<void> set_range(BenchJob::State* state) {
 
 // On the queue's reactor: the queue, and with it its protection domain, could go meanwhile.
 Result<void> register_on_reactor(BenchJob::State* state) {
-  rdma::ProtectionDomain* const pd = state->engine->protection_domain(state->queue);
-  if (pd == nullptr)
-    return Error{ENOTCONN, "bench: queue " + std::to_string(state->queue) + " is closed"};
-  auto region = pd->register_memory(state->arena->base(), state->arena->bytes(),
-                                    state->engine->region_access());
-  if (!region) return region.error();
-  state->region = std::move(*region);
+  auto registered =
+      state->engine->register_memory(state->queue, state->arena->base(), state->arena->bytes());
+  if (!registered) {
+    return Error{registered.error().code, "bench: queue " + std::to_string(state->queue) + ": " +
+                                              registered.error().message};
+  }
+  state->memory = std::move(*registered);
   return {};
 }
 
@@ -119,7 +119,6 @@ Result<void> set_buffers(BenchJob::State* state) {
     std::memcpy(state->arena->base() + at, &word, 8);
   }
   if (auto registered = register_arena(state); !registered) return registered;
-  state->memory = {state->arena->base(), state->arena->bytes(), state->region.get()};
   return {};
 }
 
@@ -128,7 +127,16 @@ Result<void> set_buffers(BenchJob::State* state) {
 BenchJob::BenchJob(std::unique_ptr<State> state) : state_(std::move(state)) {}
 BenchJob::~BenchJob() = default;
 
-Result<std::unique_ptr<BenchJob>> BenchJob::create(HostEngine* engine, reactor::Reactor* reactor,
+BenchJob::State::~State() {
+  if (!memory) return;
+  if (reactor->on_thread()) {
+    memory.reset();
+  } else {
+    reactor->run_and_wait([this] { memory.reset(); });
+  }
+}
+
+Result<std::unique_ptr<BenchJob>> BenchJob::create(CommandQueues* engine, reactor::Reactor* reactor,
                                                    uint32_t queue, const BenchOptions& options) {
   if (auto checked = check(options); !checked) return checked.error();
   auto state = std::make_unique<State>(engine, reactor, queue, options);
@@ -140,7 +148,7 @@ Result<std::unique_ptr<BenchJob>> BenchJob::create(HostEngine* engine, reactor::
   for (size_t i = 0; i < state->commands.size(); i++) {
     BenchCommand& command = state->commands[i];
     command.job = state.get();
-    command.host.memory = &state->memory;
+    command.host.memory = state->memory.get();
     command.host.offset = i * state->part_bytes;
     command.host.length = options.block_bytes;
     command.host.context = &command;

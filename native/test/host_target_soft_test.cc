@@ -250,15 +250,13 @@ TEST(giving_up_a_read_under_load_keeps_the_queue) {
   Association a;
   REQUIRE(a.begin());
   std::vector<uint8_t> bytes(8u << 20);
-  std::unique_ptr<rdma::MemoryRegion> region;
+  std::unique_ptr<RegisteredMemory> memory;
   run_on(a.host_end.reactor.get(), [&] {
-    auto registered = a.host->protection_domain(1)->register_memory(bytes.data(), bytes.size(),
-                                                                    a.host->region_access());
-    if (registered) region = std::move(*registered);
+    auto registered = a.host->register_memory(1, bytes.data(), bytes.size());
+    if (registered) memory = std::move(*registered);
   });
-  REQUIRE(region != nullptr);
-  const HostMemory memory{bytes.data(), bytes.size(), region.get()};
-  AbortRound round{a.host.get(), &memory};
+  REQUIRE(memory != nullptr);
+  AbortRound round{a.host.get(), memory.get()};
   for (uint32_t i = 0; i < 2 * AbortRound::kSmall; i++) {
     run_on(a.host_end.reactor.get(), [&] { round.start(1 + i % AbortRound::kSmall); });
     round.over.acquire();
@@ -266,7 +264,7 @@ TEST(giving_up_a_read_under_load_keeps_the_queue) {
   std::printf("%u reads of 1 MiB given up\n", round.cancelled);
   CHECK(round.cancelled != 0);
   CHECK_EQ(a.host_sink.count(EventKind::QueueClosed, 1), 0);
-  a.end([&] { region.reset(); });
+  a.end([&] { memory.reset(); });
 }
 
 TEST_MAIN

@@ -49,7 +49,6 @@ struct LaneRig : HostHarness {
     auto registered = lane->register_memory(bytes.data(), kMemory);
     if (!registered) std::abort();
     own = std::move(*registered);
-    own_memory = {bytes.data(), kMemory, own.get()};
   }
   ~LaneRig() { end(); }
 
@@ -59,7 +58,7 @@ struct LaneRig : HostHarness {
     made.io.operation = operation;
     made.io.offset = offset;
     made.io.length = length;
-    made.io.memory = &own_memory;
+    made.io.memory = own.get();
     made.io.context = &made;
     made.order = &order;
     made.io.done = [](IoRequest* request, IoEnd how, uint16_t status) {
@@ -103,8 +102,7 @@ struct LaneRig : HostHarness {
   }
 
   std::unique_ptr<NamespaceLane> lane;
-  std::unique_ptr<rdma::MemoryRegion> own;
-  HostMemory own_memory{};
+  std::unique_ptr<RegisteredMemory> own;
   std::deque<Asked> asked;
   std::vector<Asked*> order;
 };
@@ -194,11 +192,10 @@ TEST(a_command_never_has_more_than_65536_blocks) {
     CHECK_EQ(first.length, 0u);
     CHECK(zeroes.ends == 1 && zeroes.end == IoEnd::Ok);
     std::vector<uint8_t> large(1u << 24);
-    auto region = r.lane->register_memory(large.data(), large.size());
-    REQUIRE(bool(region));
-    const HostMemory memory{large.data(), large.size(), region->get()};
+    auto memory = r.lane->register_memory(large.data(), large.size());
+    REQUIRE(bool(memory));
     Asked& read = r.ask(Operation::Read, 0, large.size());
-    read.io.memory = &memory;
+    read.io.memory = memory->get();
     r.lane->submit(&read.io);
     CHECK_EQ(r.answer().length, (1u << 24) - kLba);
     CHECK_EQ(r.answer().length, kLba);

@@ -109,17 +109,16 @@ Result<void> ClientSession::prepare(const uint8_t* bytes, size_t length) {
   if (!hello) return hello.error();
   auto memory = SharedMemory::create(hello->entries, hello->data_bytes);
   if (!memory) return memory.error();
-  auto region = lane_->register_memory((*memory)->data(), (*memory)->data_bytes());
-  if (!region) return region.error();
+  auto registered = lane_->register_memory((*memory)->data(), (*memory)->data_bytes());
+  if (!registered) return registered.error();
   memory_ = std::move(*memory);
-  region_ = std::move(*region);
-  host_memory_ = {memory_->data(), memory_->data_bytes(), region_.get()};
+  registered_ = std::move(*registered);
   rings_ = std::make_unique<ServerRings>(memory_->base(), memory_->layout(), hello->entries);
   slots_.resize(hello->entries);
   free_.reserve(hello->entries);
   for (Slot& slot : slots_) {
     slot.session = this;
-    slot.request.memory = &host_memory_;
+    slot.request.memory = registered_.get();
     slot.request.done = done;
     slot.request.context = &slot;
     free_.push_back(&slot);
@@ -174,7 +173,7 @@ int ClientSession::take_entries() {
 void ClientSession::start(const nvmeof_ring_entry& entry) {
   Slot* const slot = free_.back();
   if (const uint16_t error =
-          check_entry(entry, lane_->geometry(), host_memory_.length, &slot->request)) {
+          check_entry(entry, lane_->geometry(), registered_->length, &slot->request)) {
     complete(entry.user_data, NVMEOF_RING_INVALID, error);
     return;
   }
@@ -230,7 +229,7 @@ void ClientSession::end(int error, const std::string& reason) {
 // memory any more.
 void ClientSession::drain() {
   if (free_.size() != slots_.size()) return;
-  region_.reset();
+  registered_.reset();
   rings_.reset();
   memory_.reset();
   state_ = State::Over;

@@ -75,8 +75,7 @@ class ClientSession {
   bool armed_ = false;
 
   std::unique_ptr<SharedMemory> memory_;
-  std::unique_ptr<rdma::MemoryRegion> region_;
-  nvmf::HostMemory host_memory_{};
+  std::unique_ptr<nvmf::RegisteredMemory> registered_;
   std::unique_ptr<ServerRings> rings_;
   std::vector<Slot> slots_;
   std::vector<Slot*> free_;

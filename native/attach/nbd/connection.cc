@@ -51,15 +51,14 @@ Result<void> Connection::prepare() {
   auto arena = rdma::Arena::map(kArenaBytes);
   if (!arena) return arena.error();
   arena_ = std::move(*arena);
-  auto region = group_->lane().register_memory(arena_->base(), arena_->bytes());
-  if (!region) return region.error();
-  region_ = std::move(*region);
-  memory_ = {arena_->base(), arena_->bytes(), region_.get()};
+  auto registered = group_->lane().register_memory(arena_->base(), arena_->bytes());
+  if (!registered) return registered.error();
+  memory_ = std::move(*registered);
   buffers_ = std::make_unique<nvmf::BufferPool>(arena_->base(), kArenaBytes, kArenaBytes);
   slots_.resize(kSlots);
   for (Slot& slot : slots_) {
     slot.connection = this;
-    slot.io.memory = &memory_;
+    slot.io.memory = memory_.get();
     slot.io.context = &slot;
     slot.io.done = done;
     slot.next = free_;

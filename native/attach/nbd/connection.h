@@ -95,8 +95,7 @@ class Connection {
   Handshake handshake_;
 
   std::unique_ptr<rdma::Arena> arena_;
-  std::unique_ptr<rdma::MemoryRegion> region_;
-  nvmf::HostMemory memory_{};
+  std::unique_ptr<nvmf::RegisteredMemory> memory_;
   std::unique_ptr<nvmf::BufferPool> buffers_;
   std::vector<Slot> slots_;
   Slot* free_ = nullptr;

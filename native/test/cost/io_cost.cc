@@ -108,9 +108,7 @@ class Exchange {
     queue.parameters.responder_resources = rdma::soft::kReadsMax;
     if (auto done = host_->connect(kQueue, target_device_.address(), 4420, queue); !done)
       stop(done.error().message);
-    region_ = checked(host_->protection_domain(kQueue)->register_memory(
-        memory_.data(), memory_.size(), host_->region_access()));
-    named_ = {memory_.data(), memory_.size(), region_.get()};
+    named_ = checked(host_->register_memory(kQueue, memory_.data(), memory_.size()));
     for (int i = 0; i < 4; i++) turn(false);
     commands_.resize(wanted.depth);
     for (uint32_t i = 0; i < wanted.depth; i++) prepare(commands_[i], i);
@@ -119,7 +117,7 @@ class Exchange {
   ~Exchange() {
     host_->close(kQueue);
     for (int i = 0; i < 16; i++) turn(false);
-    region_.reset();
+    named_.reset();
     host_.reset();
     target_->remove_namespace(
         1, 1, [](void*) {}, nullptr);
@@ -154,7 +152,7 @@ class Exchange {
     const uint32_t blocks = wanted_.bytes / kLba - 1;
     std::memcpy(command.sqe + 48, &blocks, sizeof blocks);
     command.direction = wanted_.write ? nvmf::Direction::ToController : nvmf::Direction::ToHost;
-    command.memory = &named_;
+    command.memory = named_.get();
     command.offset = uint64_t{index} * wanted_.bytes;
     command.length = wanted_.bytes;
     command.context = this;
@@ -197,8 +195,7 @@ class Exchange {
   HostSink host_sink_;
   std::unique_ptr<nvmf::TargetEngine> target_;
   std::unique_ptr<nvmf::HostEngine> host_;
-  std::unique_ptr<rdma::MemoryRegion> region_;
-  nvmf::HostMemory named_{};
+  std::unique_ptr<nvmf::RegisteredMemory> named_;
   std::vector<nvmf::HostCommand> commands_;
   uint64_t left_ = 0, done_ = 0, random_ = 7;
   TimeNs now_ = 1'000'000;

@@ -11,12 +11,13 @@
 
 namespace nvmeof::test {
 
-class FakeRegion final : public rdma::MemoryRegion {
+class FakeMemory final : public nvmf::RegisteredMemory {
  public:
-  explicit FakeRegion(std::atomic<int>* live) : live_(live) { live_->fetch_add(1); }
-  ~FakeRegion() override { live_->fetch_sub(1); }
-  uint32_t lkey() const override { return 1; }
-  uint32_t rkey() const override { return 2; }
+  FakeMemory(uint8_t* at, size_t bytes, std::atomic<int>* live)
+      : RegisteredMemory({at, bytes, nullptr}), live_(live) {
+    live_->fetch_add(1);
+  }
+  ~FakeMemory() override { live_->fetch_sub(1); }
 
  private:
   std::atomic<int>* const live_;
@@ -57,9 +58,11 @@ class FakeLane final : public attach::NamespaceLane {
       request->done(request, end, status);
     }
   }
-  Result<std::unique_ptr<rdma::MemoryRegion>> register_memory(uint8_t*, size_t) override {
+  Result<std::unique_ptr<nvmf::RegisteredMemory>> register_memory(uint8_t* base,
+                                                                  size_t length) override {
     if (refuse_memory) return Error{ENOMEM, "no"};
-    return std::unique_ptr<rdma::MemoryRegion>(std::make_unique<FakeRegion>(&regions));
+    return std::unique_ptr<nvmf::RegisteredMemory>(
+        std::make_unique<FakeMemory>(base, length, &regions));
   }
   const attach::Geometry& geometry() const override { return shape; }
   uint32_t in_flight() const override { return live_; }

@@ -91,8 +91,9 @@ class HostHarness {
     engine = std::move(*created);
     bytes.resize(kMemory);
     for (size_t i = 0; i < bytes.size(); i++) bytes[i] = static_cast<uint8_t>(i * 7 + (i >> 12));
-    if (capabilities.memory_windows) region = register_for(0);
-    memory = {bytes.data(), kMemory, region.get()};
+    if (capabilities.memory_windows)
+      region = std::move(*engine->register_memory(0, bytes.data(), kMemory));
+    unregistered = {bytes.data(), kMemory, nullptr};
     engine_keys = fabric.live_keys();
   }
 
@@ -114,17 +115,11 @@ class HostHarness {
 
   // Without memory windows each queue has a registration of its own, made when it is first needed.
   const nvmf::HostMemory* memory_of(uint32_t queue) {
-    if (region || engine->protection_domain(queue) == nullptr) return &memory;
-    std::unique_ptr<rdma::MemoryRegion>& own = regions[queue];
-    if (!own) own = register_for(queue);
-    memories[queue] = {bytes.data(), kMemory, own.get()};
-    return &memories[queue];
-  }
-  std::unique_ptr<rdma::MemoryRegion> register_for(uint32_t queue) {
-    auto registered = engine->protection_domain(queue)->register_memory(bytes.data(), kMemory,
-                                                                        engine->region_access());
-    if (!registered) std::abort();
-    return std::move(*registered);
+    if (region) return region.get();
+    if (const auto found = regions.find(queue); found != regions.end()) return found->second.get();
+    auto registered = engine->register_memory(queue, bytes.data(), kMemory);
+    if (!registered) return &unregistered;
+    return (regions[queue] = std::move(*registered)).get();
   }
 
   // Lets everything happen that can.
@@ -143,7 +138,7 @@ class HostHarness {
     std::memset(made.host.sqe, 0, sizeof made.host.sqe);
     made.host.sqe[0] = direction == nvmf::Direction::ToHost ? 0x02 : 0x01;
     made.host.direction = direction;
-    made.host.memory = &memory;
+    made.host.memory = memory_of(0);
     made.host.offset = offset;
     made.host.length = length;
     made.host.tag = commands.size();
@@ -199,10 +194,9 @@ class HostHarness {
   KeepingSink sink;
   std::unique_ptr<nvmf::HostEngine> engine;
   std::vector<uint8_t> bytes;
-  std::unique_ptr<rdma::MemoryRegion> region;
-  std::map<uint32_t, std::unique_ptr<rdma::MemoryRegion>> regions;  // by queue
-  std::map<uint32_t, nvmf::HostMemory> memories;
-  nvmf::HostMemory memory{};
+  std::unique_ptr<nvmf::RegisteredMemory> region;
+  std::map<uint32_t, std::unique_ptr<nvmf::RegisteredMemory>> regions;  // by queue
+  nvmf::HostMemory unregistered;
   std::vector<uint8_t> request_data = std::vector<uint8_t>(32, 0x5A);
   std::deque<TestCommand> commands;
   reactor::TimeNs now = 1;
