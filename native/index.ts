@@ -112,6 +112,8 @@ export interface BindOptions {
   readonly flowControlDisabled: boolean;
   /** Controller's id for counters and logs. */
   readonly cntlid: number;
+  /** The port it came in at, as `setAccess` names it. */
+  readonly port: number;
 }
 
 export interface NamespaceOptions {
@@ -119,6 +121,8 @@ export interface NamespaceOptions {
   readonly writeProtected: boolean;
   /** Largest transfer, bytes (MDTS). */
   readonly maxTransferBytes: number;
+  /** 1 to 128. */
+  readonly anaGroup: number;
 }
 
 export interface ConnectOptions {
@@ -318,6 +322,12 @@ export interface Door {
   setNamespace(table: TableId, nsid: number, options: NamespaceOptions): OperationId;
   removeNamespace(table: TableId, nsid: number): OperationId;
   destroyTable(table: TableId): OperationId;
+  /**
+   * What I/O commands on the namespaces of an ANA group are answered that come in at a port of the caller's numbering: a
+   * status (SC | SCT << 8 | DNR), or 0 to run them. Ends when no command that it refuses is in a backing any more; none is
+   * cancelled for it.
+   */
+  setAccess(table: TableId, port: number, group: number, status: number): OperationId;
 
   // Target queues.
   listen(device: DeviceId, port: number): ListenerId;
@@ -421,6 +431,7 @@ export const DOOR_FUNCTIONS = {
   setNamespace: 3,
   removeNamespace: 2,
   destroyTable: 1,
+  setAccess: 4,
   listen: 2,
   unlisten: 1,
   accept: 2,

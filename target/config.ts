@@ -9,6 +9,13 @@ import { parseAddress } from '../native/common/address.ts';
 import { isUuid, nqnProblem } from '../native/common/nqn.ts';
 import { parseSize } from '../native/common/size.ts';
 import { DISCOVERY_NQN, NVME_RDMA_PORT } from '../native/wire/fabrics.ts';
+import {
+  anaGroupSchema,
+  anaRulesSchema,
+  cntlidsSchema,
+  endpointsOf,
+  unknownPortProblem,
+} from './ana-config.ts';
 import { completeIdentities } from './identity.ts';
 
 export const NSID_MAX = 4096;
@@ -146,6 +153,7 @@ export const namespaceSchema = z
     /** Skip the lock that keeps a backing to one namespace. */
     shared: z.boolean().default(false),
     enabled: z.boolean().default(true),
+    anaGroup: anaGroupSchema.default(1),
   })
   .superRefine((namespace, context) => {
     const sources = [namespace.path, namespace.memory, namespace.null].filter(
@@ -183,6 +191,10 @@ export const subsystemSchema = z
     allowAnyHost: z.boolean().optional(),
     hosts: z.array(nqn).default([]),
     namespaces: z.array(namespaceSchema).default([]),
+    /** States of ANA groups; those not named are optimized. */
+    ana: anaRulesSchema.default([]),
+    /** Of its controllers; absent: all there are. Targets that share a subsystem need ranges of their own. */
+    cntlids: cntlidsSchema.optional(),
   })
   .superRefine((subsystem, context) => {
     const seen = new Set<number>();
@@ -233,8 +245,18 @@ export const targetSchema = z
         context.addIssue({ code: 'custom', path: ['ports', port, 'cores', index], message });
       });
     });
+    const endpoints = endpointsOf(target.ports);
     const seen = new Set<string>();
     target.subsystems.forEach((subsystem, index) => {
+      subsystem.ana.forEach((rule, at) => {
+        const message = unknownPortProblem(rule, endpoints);
+        if (message === undefined) return;
+        context.addIssue({
+          code: 'custom',
+          path: ['subsystems', index, 'ana', at, 'port'],
+          message,
+        });
+      });
       if (seen.has(subsystem.nqn)) {
         context.addIssue({
           code: 'custom',

@@ -258,6 +258,7 @@ async function connectIo(
     qid,
     flowControlDisabled: disableSqFlowControl,
     cntlid: controller.cntlid,
+    port: controller.arrival.portId,
   });
   const summary = controller.queueSummary(queue);
   context.log.info(queueFields(summary), 'I/O queue connected');

@@ -27,6 +27,8 @@ export interface Arrival {
   readonly port: PortConfig;
   /** Index of the port, PORTID in the discovery log. */
   readonly portId: number;
+  /** Its 'ADDRESS:PORT', as ANA states name it. */
+  readonly endpoint: string;
   /** Address of ours that the host used, numeric. */
   readonly local: string;
   readonly peer: string;

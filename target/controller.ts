@@ -11,12 +11,15 @@ import { LogId } from '../native/wire/logs.ts';
 import { Csts, ShutdownNotification, ShutdownStatus } from '../native/wire/registers.ts';
 import { Status } from '../native/wire/status.ts';
 import { AsyncEvents } from './aer.ts';
+import type { AnaStateName } from './ana.ts';
+import { AnaLogReader } from './ana-log.ts';
 import { ChangedNamespaces } from './changed-namespaces.ts';
 import type { PortConfig } from './config.ts';
 import type { Arrival, Context } from './context.ts';
 import { ErrorLog } from './error-log.ts';
 import type { ControllerSummary, QueueSummary } from './events.ts';
 import { KeepAlive } from './keep-alive.ts';
+import type { Namespace } from './namespace.ts';
 import { fail, reply } from './outcome.ts';
 import { decodeCc, enableProblem } from './properties.ts';
 import type { PropertySource } from './properties.ts';
@@ -53,6 +56,7 @@ export class Controller implements PropertySource {
   readonly ioQueues = new Map<number, TargetQueue>();
   readonly errorLog = new ErrorLog();
   readonly changedNamespaces = new ChangedNamespaces();
+  readonly anaLog: AnaLogReader;
   readonly keepAlive: KeepAlive;
   readonly asyncEvents: AsyncEvents;
   readonly createdAtMs: number;
@@ -87,6 +91,9 @@ export class Controller implements PropertySource {
     this.hostId = identity.hostId;
     this.adminQueue = queue;
     this.createdAtMs = context.clock.now();
+    this.anaLog = new AnaLogReader((groupsOnly) =>
+      subsystem.anaPage(queue.arrival.endpoint, groupsOnly),
+    );
     this.asyncEvents = new AsyncEvents((tag, result) => {
       queue.complete(tag, reply(result));
     });
@@ -125,6 +132,11 @@ export class Controller implements PropertySource {
 
   get context(): Context {
     return this.#context;
+  }
+
+  /** Of the namespace's group, at the port of this controller. */
+  anaState({ anaGroup }: Namespace): AnaStateName {
+    return this.subsystem.ana.states.state(this.arrival.endpoint, anaGroup);
   }
 
   get summary(): ControllerSummary {
@@ -203,6 +215,7 @@ export class Controller implements PropertySource {
     this.grantedQueues = undefined;
     this.asyncEventConfiguration = 0;
     this.changedNamespaces.clear();
+    this.anaLog.clear();
     this.#dropAsyncEvents();
     const queues = [...this.ioQueues.values()];
     for (const queue of queues) queue.close();
@@ -231,6 +244,16 @@ export class Controller implements PropertySource {
     });
   }
 
+  /** The state of a group at its port, or the group of a namespace. */
+  anaChanged(): void {
+    if (!this.#wants('anaChange')) return;
+    this.asyncEvents.raise({
+      type: AsyncEventType.notice,
+      info: AsyncNotice.anaChange,
+      lid: LogId.ana,
+    });
+  }
+
   discoveryChanged(): void {
     if (!this.#wants('discoveryChange')) return;
     this.asyncEvents.raise({
@@ -240,7 +263,7 @@ export class Controller implements PropertySource {
     });
   }
 
-  #wants(notice: 'namespaceAttribute' | 'discoveryChange'): boolean {
+  #wants(notice: 'namespaceAttribute' | 'anaChange' | 'discoveryChange'): boolean {
     const bytes = new Uint8Array(AsyncEventConfiguration.size);
     viewOf(bytes).setUint32(0, this.asyncEventConfiguration, true);
     return AsyncEventConfiguration.decode(bytes)[notice];

@@ -2,6 +2,7 @@
  * Events of a running target, for programs that embed it and for logs.
  */
 import type { Endpoint } from '../native/common/address.ts';
+import type { AnaView } from './ana-access.ts';
 
 export interface ControllerSummary {
   readonly subsystemNqn: string;
@@ -28,5 +29,9 @@ export interface TargetEvents {
   refused: [peer: string, reason: string];
   /** A namespace was added, removed, enabled, disabled or resized. */
   namespaceChanged: [subsystemNqn: string, nsid: number];
+  /** An ANA group has another state at a port. */
+  anaStateChanged: [subsystemNqn: string, view: AnaView];
+  /** A namespace is in another ANA group. */
+  anaGroupChanged: [subsystemNqn: string, nsid: number, group: number];
   closed: [];
 }

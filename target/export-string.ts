@@ -28,6 +28,7 @@ const OPTIONS: Readonly<Record<string, Apply>> = {
   nguid: textual('nguid'),
   size: textual('size'),
   cache: textual('cache'),
+  'ana-group': numeric('anaGroup'),
   serial: textual('serial'),
 };
 

@@ -2,6 +2,7 @@
  * Identify (NVMe Base 2.1 section 5.1.13): one row per CNS value, and what each structure says. The values meet what Linux demands of
  * a fabrics controller.
  */
+import { AnaCapability } from '../native/wire/ana.ts';
 import {
   Cns,
   CommandSetList,
@@ -22,6 +23,7 @@ import { IdentifyCommand, NSID_ALL, SQE_BYTES } from '../native/wire/sqe.ts';
 import { CQE_BYTES } from '../native/wire/cqe.ts';
 import { Status } from '../native/wire/status.ts';
 import { AER_LIMIT } from './aer.ts';
+import { ANATT_SECONDS, ANA_GROUP_MAX, ANA_STATES } from './ana.ts';
 import { ABORT_LIMIT } from './abort.ts';
 import { NSID_MAX } from './config.ts';
 import { MAX_TRANSFER_BYTES } from './context.ts';
@@ -54,6 +56,14 @@ const CSI_BYTE = 47;
 const PAGE_BYTES = 4096;
 /** Capsules are counted in 16 bytes. */
 const CAPSULE_UNIT = 16;
+
+/** All five states; a namespace may move to another group. */
+const ANACAP =
+  AnaCapability.optimized |
+  AnaCapability.nonOptimized |
+  AnaCapability.inaccessible |
+  AnaCapability.persistentLoss |
+  AnaCapability.change;
 
 /** Package version as eight characters. */
 export const FIRMWARE_REVISION = '0.1.0';
@@ -96,9 +106,16 @@ function identifyController(controller: Controller): Page {
 function ioValues({ subsystem }: Controller): Partial<RecordOf<typeof IdentifyController>> {
   return {
     oaesNamespaceAttribute: true,
+    oaesAna: true,
+    cmicAna: true,
+    anatt: ANATT_SECONDS,
+    anacap: ANACAP,
+    anagrpmax: ANA_GROUP_MAX,
+    nanagrpid: ANA_GROUP_MAX,
     sqes: 0x66,
     cqes: 0x44,
     nn: NSID_MAX,
+    // Linux sizes its ANA log by it: not 0, and not above NN.
     mnan: NSID_MAX,
     oncsCompare: true,
     oncsDatasetManagement: true,
@@ -113,16 +130,19 @@ function ioValues({ subsystem }: Controller): Partial<RecordOf<typeof IdentifyCo
   };
 }
 
-function identifyNamespace(namespace: Namespace): Page {
+function identifyNamespace(namespace: Namespace, controller: Controller): Page {
   const { blocks, config, info } = namespace;
+  // As Linux does: a path that cannot be used tells the size, but not what is in use of it (section 8.1.1).
+  const told = ANA_STATES[controller.anaState(namespace)].capacity ? blocks : 0n;
   return IdentifyNamespace.encode({
     nsze: blocks,
     ncap: blocks,
-    nuse: blocks,
+    nuse: told,
     nmicShared: true,
     dlfeatRead: 1,
     dlfeatWriteZeroesDeallocate: info?.canDeallocate ?? false,
-    nvmcap: blocks * BigInt(config.blockSize),
+    nvmcap: told * BigInt(config.blockSize),
+    anagrpid: config.anaGroup,
     nsattrWriteProtected: namespace.readOnly,
     nguid: namespace.nguid,
     lbaf: [{ ms: 0, lbads: Math.log2(config.blockSize), rp: 0 }],
@@ -146,10 +166,13 @@ function list({ subsystem }: Controller, { nsid }: Parsed): Page | Failure {
 }
 
 /** The page of an active namespace; `inactive` for an NSID that exists but is not attached. */
-function ofNamespace(build: (namespace: Namespace) => Page, inactive?: Page) {
-  return ({ subsystem }: Controller, { nsid }: Parsed): Page | Failure => {
-    const namespace = subsystem.active(nsid);
-    if (namespace) return build(namespace);
+function ofNamespace(
+  build: (namespace: Namespace, controller: Controller) => Page,
+  inactive?: Page,
+) {
+  return (controller: Controller, { nsid }: Parsed): Page | Failure => {
+    const namespace = controller.subsystem.active(nsid);
+    if (namespace) return build(namespace, controller);
     const exists = nsid >= 1 && nsid <= NSID_MAX;
     return exists && inactive
       ? inactive
@@ -162,6 +185,7 @@ const zeros = (): Page => new Uint8Array(IDENTIFY_BYTES);
 function independent(namespace: Namespace): Page {
   return IdentifyIndependentNamespace.encode({
     nmicShared: true,
+    anagrpid: namespace.anaGroup,
     nsattrWriteProtected: namespace.readOnly,
     ready: true,
   });

@@ -3,6 +3,9 @@
  */
 export { Target } from './target.ts';
 export type { ControllerView, StartOptions } from './target.ts';
+export { ANA_GROUP_MAX, ANA_STATE_NAMES } from './ana.ts';
+export type { AnaRule, AnaStateName } from './ana.ts';
+export type { AnaReport, AnaView } from './ana-access.ts';
 export { formatConfig, loadConfig, parseConfig, saveConfig } from './config.ts';
 export type {
   NamespaceConfig,

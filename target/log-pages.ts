@@ -17,6 +17,7 @@ import {
 import { Csi } from '../native/wire/identify.ts';
 import { GetLogPageCommand, NSID_ALL } from '../native/wire/sqe.ts';
 import { Status } from '../native/wire/status.ts';
+import { ANA_GROUPS_ONLY } from '../native/wire/ana.ts';
 import { ADMIN_COMMANDS, IO_COMMANDS } from './commands.ts';
 import { MAX_TRANSFER_BYTES } from './context.ts';
 import type { Controller } from './controller.ts';
@@ -35,7 +36,7 @@ interface LogPageRow {
   readonly discovery: boolean;
   /** CSI must be NVM. */
   readonly csi: boolean;
-  page(controller: Controller): Uint8Array;
+  page(controller: Controller, command: Parsed): Uint8Array;
   /** The page was read without RAE. */
   cleared?(controller: Controller): void;
 }
@@ -83,6 +84,12 @@ function commandsSupported({ discovery }: Controller): Uint8Array {
   return CommandsSupportedLog.encode({ admin, io });
 }
 
+/** Pages that were read in pieces, or before a change, may be old: their reader hears of it again. */
+function anaRead(controller: Controller): void {
+  const { subsystem, arrival, anaLog } = controller;
+  if (anaLog.stale(subsystem.ana.states.changeCount(arrival.endpoint))) controller.anaChanged();
+}
+
 function featureIdentifiers(controller: Controller): Uint8Array {
   const features = new Array<number>(256).fill(0);
   for (const { fid } of featuresOf(controller)) {
@@ -124,6 +131,13 @@ export const LOG_PAGES: readonly LogPageRow[] = [
     name: 'Commands Supported and Effects',
     csi: true,
     page: commandsSupported,
+  },
+  {
+    ...ioOnly,
+    lid: LogId.ana,
+    name: 'Asymmetric Namespace Access',
+    page: ({ anaLog }, { lsp, lpo }) => anaLog.read((lsp & ANA_GROUPS_ONLY) !== 0, lpo === 0n),
+    cleared: anaRead,
   },
   {
     ...both,
@@ -175,7 +189,7 @@ export function prepareGetLogPage({ controller, sqe }: Request): Prepared | Fail
   return {
     length,
     run: () => {
-      const page = row.page(controller);
+      const page = row.page(controller, command);
       if (command.lpo > BigInt(page.length)) {
         return fail(Status.invalidField, offsets.lpo, `the page has ${page.length} bytes`);
       }
@@ -184,8 +198,8 @@ export function prepareGetLogPage({ controller, sqe }: Request): Prepared | Fail
       const start = Number(command.lpo);
       data.set(page.subarray(start, start + length));
       if (!command.rae) {
-        row.cleared?.(controller);
         controller.asyncEvents.logRead(row.lid);
+        row.cleared?.(controller);
       }
       return reply(0n, data);
     },

@@ -109,6 +109,14 @@ export class Namespace {
     if (open) await door.closeBacking(open.backing);
   }
 
+  set anaGroup(group: number) {
+    this.#config = { ...this.#config, anaGroup: group };
+  }
+
+  get anaGroup(): number {
+    return this.#config.anaGroup;
+  }
+
   async resize(door: Door, size: bigint): Promise<void> {
     const open = this.#open;
     const { blockSize } = this.#config;

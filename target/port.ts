@@ -158,6 +158,7 @@ export class Port {
     const arrival = {
       port: this.config,
       portId: this.id,
+      endpoint: formatEndpoint(this.endpoint),
       local: event.local,
       peer: event.peer,
       reactor,

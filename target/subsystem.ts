@@ -6,6 +6,10 @@ import type { TableId } from '../native/index.ts';
 import { NvmeofError } from '../native/common/errors.ts';
 import { Serial } from '../native/common/serial.ts';
 import { CNTLID_MAX } from '../native/wire/fabrics.ts';
+import type { AnaPage, AnaRule } from './ana.ts';
+import { AnaAccess } from './ana-access.ts';
+import type { AnaReport, AnaView } from './ana-access.ts';
+import type { ControllerIds } from './ana-config.ts';
 import { NSID_MAX } from './config.ts';
 import type { NamespaceConfig, SubsystemConfig } from './config.ts';
 import { MAX_TRANSFER_BYTES } from './context.ts';
@@ -26,9 +30,11 @@ export class Subsystem {
   readonly controllers = new Map<number, Controller>();
   readonly #context: Context;
   readonly #table: TableId | undefined;
+  readonly #ana: AnaAccess | undefined;
+  readonly #cntlids: ControllerIds | undefined;
   readonly #namespaces = new Map<number, Namespace>();
   readonly #serial = new Serial();
-  #lastCntlid = 0;
+  #lastCntlid: number;
   /** What hosts attached now were told about a volatile write cache. */
   #announcedVwc = false;
   #removing = false;
@@ -43,7 +49,13 @@ export class Subsystem {
       allowAnyHost: config.allowAnyHost ?? config.hosts.length === 0,
       hosts: config.hosts,
     });
-    this.#table = discovery ? undefined : context.runtime.door.createTable();
+    this.#cntlids = config.cntlids;
+    this.#lastCntlid = this.#cntlidRange.last;
+    if (discovery) return;
+    this.#table = context.runtime.door.createTable();
+    this.#ana = new AnaAccess(context, this.nqn, this.#table, config.ana, (view) => {
+      this.#anaStateChanged(view);
+    });
   }
 
   get removing(): boolean {
@@ -54,6 +66,19 @@ export class Subsystem {
   get table(): TableId {
     if (this.#table === undefined) throw new Error(`${this.nqn} has no I/O queues`);
     return this.#table;
+  }
+
+  get ana(): AnaAccess {
+    if (this.#ana === undefined) throw new Error(`${this.nqn} has no namespaces`);
+    return this.#ana;
+  }
+
+  /** The ANA log page at a port, with the namespaces that are enabled. */
+  anaPage(endpoint: string, groupsOnly: boolean): AnaPage {
+    const members = [...this.#namespaces.values()]
+      .filter(({ enabled }) => enabled)
+      .map(({ nsid, anaGroup }) => ({ nsid, group: anaGroup }));
+    return this.ana.states.page(endpoint, members, groupsOnly);
   }
 
   get namespaces(): ReadonlyMap<number, Namespace> {
@@ -93,6 +118,8 @@ export class Subsystem {
         ...namespace.config,
         enabled: namespace.enabled,
       })),
+      ana: this.#ana?.rules ?? [],
+      ...(this.#cntlids === undefined ? {} : { cntlids: this.#cntlids }),
     };
   }
 
@@ -100,11 +127,16 @@ export class Subsystem {
 
   /** A free controller id; undefined when all are taken. Recently used ones come last. */
   allocateCntlid(): number | undefined {
-    for (let tried = 0; tried < CNTLID_MAX; tried++) {
-      this.#lastCntlid = (this.#lastCntlid % CNTLID_MAX) + 1;
+    const { first, last } = this.#cntlidRange;
+    for (let tried = first; tried <= last; tried++) {
+      this.#lastCntlid = this.#lastCntlid === last ? first : this.#lastCntlid + 1;
       if (!this.controllers.has(this.#lastCntlid)) return this.#lastCntlid;
     }
     return undefined;
+  }
+
+  get #cntlidRange(): ControllerIds {
+    return this.#cntlids ?? { first: 1, last: CNTLID_MAX };
   }
 
   attach(controller: Controller): void {
@@ -184,6 +216,78 @@ export class Subsystem {
     });
   }
 
+  // Asymmetric access.
+
+  /** Resolves when the state holds and, where it refuses I/O, none of it is under way. */
+  setAnaState(rule: AnaRule): Promise<void> {
+    if (!this.#removing) return this.ana.set(rule);
+    return Promise.reject(this.#removingError());
+  }
+
+  /** Resolves when no command that began under the old group is under way. */
+  setAnaGroup(nsid: number, group: number): Promise<void> {
+    return this.#change(async () => {
+      const namespace = this.#find(nsid);
+      const before = namespace.anaGroup;
+      if (before === group) return;
+      namespace.anaGroup = group;
+      if (!namespace.enabled) return;
+      const shown = this.#show(namespace);
+      this.#anaGroupChanged(namespace, before);
+      try {
+        await shown;
+      } catch (error) {
+        namespace.anaGroup = before;
+        this.#anaGroupChanged(namespace, group);
+        throw error;
+      }
+    });
+  }
+
+  /** A port that listens from now on, or does no more. */
+  addPort(id: number, endpoint: string): void {
+    if (!this.#removing) this.ana.addPort(id, endpoint);
+  }
+
+  removePort(id: number): void {
+    if (!this.#removing) this.ana.removePort(id);
+  }
+
+  /** Of every port, groups that have a namespace or are not optimized. */
+  get anaReport(): AnaReport[] {
+    const { ports, states } = this.ana;
+    const namespaces = [...this.#namespaces.values()];
+    const groups = new Set([...states.groups, ...namespaces.map(({ anaGroup }) => anaGroup)]);
+    return ports.flatMap((port) =>
+      [...groups]
+        .sort((a, b) => a - b)
+        .map((group) => ({
+          subsystemNqn: this.nqn,
+          port,
+          group,
+          state: states.state(port, group),
+          nsids: namespaces.filter(({ anaGroup }) => anaGroup === group).map(({ nsid }) => nsid),
+        })),
+    );
+  }
+
+  #anaStateChanged(view: AnaView): void {
+    for (const controller of this.controllers.values()) {
+      if (controller.arrival.endpoint === view.port) controller.anaChanged();
+    }
+    this.#context.log.info({ subsystemNqn: this.nqn, ...view }, 'ANA state changed');
+    this.#context.emit('anaStateChanged', this.nqn, view);
+  }
+
+  #anaGroupChanged({ nsid, anaGroup }: Namespace, before: number): void {
+    this.ana.states.membersChanged(before);
+    this.ana.states.membersChanged(anaGroup);
+    for (const controller of this.controllers.values()) controller.anaChanged();
+    const fields = { subsystemNqn: this.nqn, nsid, group: anaGroup };
+    this.#context.log.info(fields, 'ANA group changed');
+    this.#context.emit('anaGroupChanged', this.nqn, nsid, anaGroup);
+  }
+
   /** Controllers first, then namespaces. A second call is an error. */
   async remove(reason: string): Promise<void> {
     if (this.#removing) {
@@ -197,6 +301,7 @@ export class Subsystem {
       for (const namespace of this.#namespaces.values()) await this.#disable(namespace);
       this.#namespaces.clear();
     });
+    await this.#ana?.close();
     if (this.#table !== undefined) {
       const { runtime } = this.#context;
       await runtime.operation(runtime.door.destroyTable(this.#table));
@@ -206,9 +311,13 @@ export class Subsystem {
   #change<T>(change: () => Promise<T>): Promise<T> {
     return this.#serial.run(() => {
       if (!this.#removing) return change();
-      throw new NvmeofError('SUBSYSTEM_REMOVING', `${this.nqn} is being removed`, {
-        object: this.nqn,
-      });
+      throw this.#removingError();
+    });
+  }
+
+  #removingError(): NvmeofError {
+    return new NvmeofError('SUBSYSTEM_REMOVING', `${this.nqn} is being removed`, {
+      object: this.nqn,
     });
   }
 
@@ -254,17 +363,25 @@ export class Subsystem {
       await namespace.open(runtime.door, false);
     }
     try {
-      await runtime.operation(
-        runtime.door.setNamespace(this.table, namespace.nsid, {
-          backing: namespace.backing ?? 0,
-          writeProtected: namespace.readOnly,
-          maxTransferBytes: MAX_TRANSFER_BYTES,
-        }),
-      );
+      await this.#show(namespace);
     } catch (error) {
       await namespace.close(runtime.door);
       throw error;
     }
+    this.ana.states.membersChanged(namespace.anaGroup);
+  }
+
+  /** Puts an open namespace into the native table, in place of what stands there. */
+  async #show({ nsid, backing, readOnly, anaGroup }: Namespace): Promise<void> {
+    const { runtime } = this.#context;
+    await runtime.operation(
+      runtime.door.setNamespace(this.table, nsid, {
+        backing: backing ?? 0,
+        writeProtected: readOnly,
+        maxTransferBytes: MAX_TRANSFER_BYTES,
+        anaGroup,
+      }),
+    );
   }
 
   async #disable(namespace: Namespace): Promise<void> {
@@ -272,6 +389,7 @@ export class Subsystem {
     const { runtime } = this.#context;
     await runtime.operation(runtime.door.removeNamespace(this.table, namespace.nsid));
     await namespace.close(runtime.door);
+    this.ana.states.membersChanged(namespace.anaGroup);
   }
 
   #changed(nsid: number): void {

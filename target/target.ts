@@ -20,6 +20,9 @@ import { NvmeofError, messageOf } from '../native/common/errors.ts';
 import { Serial } from '../native/common/serial.ts';
 import { parseSize } from '../native/common/size.ts';
 import { DISCOVERY_NQN } from '../native/wire/fabrics.ts';
+import { anaGroupSchema, anaRuleSchema, endpointOf, unknownPortProblem } from './ana-config.ts';
+import type { AnaRule } from './ana.ts';
+import type { AnaReport } from './ana-access.ts';
 import { captureFile } from './capture-file.ts';
 import {
   IN_CAPSULE_BYTES_DEFAULT,
@@ -50,6 +53,7 @@ import type { Log } from './log.ts';
 import { Placement } from './placement.ts';
 import type { PlacementRule, PlacementView } from './placement.ts';
 import { Port } from './port.ts';
+import { warnings } from './sharing.ts';
 import { reportQueues, reportReactor } from './statistics.ts';
 import type { TargetStatistics } from './statistics.ts';
 import { Subsystem } from './subsystem.ts';
@@ -75,6 +79,7 @@ const DISCOVERY_CONFIG: SubsystemConfig = {
   allowAnyHost: true,
   hosts: [],
   namespaces: [],
+  ana: [],
 };
 
 export class Target extends EventEmitter<TargetEvents> {
@@ -102,7 +107,7 @@ export class Target extends EventEmitter<TargetEvents> {
       acquireRuntime({ pollForever, ...(cores === undefined ? {} : { cores }) });
     const target = new Target(config, lease, services);
     try {
-      for (const subsystem of config.subsystems) await target.addSubsystem(subsystem);
+      for (const subsystem of config.subsystems) await target.#addSubsystem(subsystem);
       for (const port of config.ports) await target.addPort(port);
     } catch (error) {
       await target.close();
@@ -156,6 +161,11 @@ export class Target extends EventEmitter<TargetEvents> {
       ports: [...this.#ports.values()].map(({ config }) => config),
       subsystems: this.#nvmSubsystems().map(({ config }) => config),
     };
+  }
+
+  /** State of each ANA group at each port; groups that no namespace is in and that are optimized are left out. */
+  get ana(): AnaReport[] {
+    return this.#nvmSubsystems().flatMap(({ anaReport }) => anaReport);
   }
 
   get controllers(): ControllerView[] {
@@ -221,15 +231,17 @@ export class Target extends EventEmitter<TargetEvents> {
         );
       }
       const reactors = this.#reactorsFor(config);
+      const id = ++this.#lastPortId;
       const port = new Port(
         this.#context,
         this.#placement,
-        ++this.#lastPortId,
+        id,
         config,
         this.#openDevice(config.address),
         reactors,
       );
-      this.#ports.set(port.id, port);
+      this.#ports.set(id, port);
+      for (const subsystem of this.#nvmSubsystems()) subsystem.addPort(id, endpointOf(config));
       this.#discoveryChanged();
       this.#context.log.info({ endpoint: formatEndpoint(port.endpoint) }, 'listening');
       this.#context.emit('listening', port.endpoint);
@@ -253,6 +265,7 @@ export class Target extends EventEmitter<TargetEvents> {
       this.#ports.delete(port.id);
       this.#discoveryChanged();
       await port.close('port removed');
+      for (const subsystem of this.#nvmSubsystems()) subsystem.removePort(port.id);
     });
   }
 
@@ -309,9 +322,17 @@ export class Target extends EventEmitter<TargetEvents> {
 
   // Subsystems and hosts.
 
-  addSubsystem(options: SubsystemOptions): Promise<void> {
+  async addSubsystem(options: SubsystemOptions): Promise<void> {
+    const config = check(subsystemSchema, options, 'subsystem');
+    config.ana.forEach((rule, index) => {
+      this.#checkPort(rule, `subsystem: ana[${index}].port`);
+    });
+    await this.#addSubsystem(config);
+  }
+
+  #addSubsystem(options: SubsystemConfig): Promise<void> {
     return this.#change(async () => {
-      const config = completeSubsystem(check(subsystemSchema, options, 'subsystem'));
+      const config = completeSubsystem(options);
       if (this.#subsystems.has(config.nqn)) {
         throw new NvmeofError('SUBSYSTEM_EXISTS', `${config.nqn} exists already`, {
           object: config.nqn,
@@ -324,7 +345,10 @@ export class Target extends EventEmitter<TargetEvents> {
         await subsystem.remove('could not be opened');
         throw error;
       }
-      this.#warnOfSharedIdentities(subsystem);
+      this.#warn(subsystem);
+      for (const { id, config: port } of this.#ports.values()) {
+        subsystem.addPort(id, endpointOf(port));
+      }
       this.#subsystems.set(config.nqn, subsystem);
       this.#discoveryChanged();
     });
@@ -353,7 +377,7 @@ export class Target extends EventEmitter<TargetEvents> {
     const config = check(namespaceSchema, options, 'namespace');
     const subsystem = this.#find(nqn);
     const { nsid } = await subsystem.addNamespace(config);
-    this.#warnOfSharedIdentities(subsystem);
+    this.#warn(subsystem, nsid);
     return nsid;
   }
 
@@ -373,6 +397,33 @@ export class Target extends EventEmitter<TargetEvents> {
   async resizeNamespace(nqn: string, nsid: number, size: bigint | string): Promise<void> {
     const bytes = typeof size === 'string' ? parseSize(size) : size;
     await this.#find(nqn).resizeNamespace(nsid, bytes);
+  }
+
+  // Asymmetric namespace access (docs/multipath.md).
+
+  /**
+   * The state of an ANA group, at one port or at all. Resolves when it holds: where the state refuses I/O, none of it is
+   * under way any more. Throws CONFIG_INVALID, SUBSYSTEM_UNKNOWN, PORT_UNKNOWN.
+   */
+  async setAnaState(nqn: string, change: AnaRule): Promise<void> {
+    const rule = check(anaRuleSchema, change, 'ANA state');
+    this.#checkPort(rule, 'ANA state: port');
+    await this.#find(nqn).setAnaState(rule);
+  }
+
+  /** Moves a namespace to another group. Resolves when nothing that began in the old one is under way. */
+  async setAnaGroup(nqn: string, nsid: number, group: number): Promise<void> {
+    const checked = check(anaGroupSchema, group, 'ANA group');
+    await this.#find(nqn).setAnaGroup(nsid, checked);
+  }
+
+  #checkPort(rule: AnaRule, place: string): void {
+    const problem = unknownPortProblem(
+      rule,
+      [...this.#ports.values()].map(({ config }) => endpointOf(config)),
+    );
+    if (problem === undefined) return;
+    throw new NvmeofError('PORT_UNKNOWN', `${place}: ${problem}`, { object: rule.port ?? '' });
   }
 
   // The end.
@@ -425,20 +476,11 @@ export class Target extends EventEmitter<TargetEvents> {
     return [...this.#subsystems.values()].filter(({ discovery }) => !discovery);
   }
 
-  /** Hosts join paths by UUID and NGUID: two subsystems with the same ones are refused by them. */
-  #warnOfSharedIdentities(subsystem: Subsystem): void {
-    for (const other of this.#nvmSubsystems()) {
-      if (other === subsystem) continue;
-      for (const { config } of other.namespaces.values()) {
-        const twin = [...subsystem.namespaces.values()].find(
-          (mine) => mine.config.uuid === config.uuid || mine.config.nguid === config.nguid,
-        );
-        if (!twin) continue;
-        this.#context.log.warn(
-          { uuid: config.uuid, subsystems: [other.nqn, subsystem.nqn] },
-          'two subsystems have a namespace with the same UUID or NGUID; hosts refuse the second',
-        );
-      }
+  #warn(subsystem: Subsystem, nsid?: number): void {
+    const others = this.#nvmSubsystems().filter((other) => other !== subsystem);
+    const configs = others.map(({ config }) => config);
+    for (const { fields, text } of warnings(subsystem.config, configs, nsid)) {
+      this.#context.log.warn(fields, text);
     }
   }
 

@@ -34,6 +34,7 @@ constexpr Function kFunctions[] = {
     {"setNamespace", 3, set_namespace},
     {"removeNamespace", 2, remove_namespace},
     {"destroyTable", 1, destroy_table},
+    {"setAccess", 4, set_access},
     {"listen", 2, listen},
     {"unlisten", 1, unlisten},
     {"accept", 2, accept},

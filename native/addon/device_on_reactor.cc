@@ -50,10 +50,14 @@ Result<nvmf::TargetEngine*> DeviceOnReactor::target() {
   auto made = nvmf::TargetEngine::create(device_, reactor_, this, limits_);
   if (!made) return made.error();
   target_ = std::move(*made);
-  for (const auto& [table, entries] : *tables_) {
-    for (const auto& [nsid, entry] : entries) {
+  for (const auto& [table, mirrored] : *tables_) {
+    for (const auto& [nsid, entry] : mirrored.namespaces) {
       target_->set_namespace(
           table, nsid, entry, [](void*) {}, nullptr);
+    }
+    for (const auto& [at, rule] : mirrored.refused) {
+      target_->set_access(
+          table, rule, [](void*) {}, nullptr);
     }
   }
   target_seen_.store(target_.get(), std::memory_order_release);
@@ -133,6 +137,9 @@ void DeviceOnReactor::change(const Change& change) {
     case Change::Kind::DestroyTable:
       target_->destroy_table(change.table, changed, pending);
       break;
+    case Change::Kind::Access:
+      target_->set_access(change.table, change.access, changed, pending);
+      break;
   }
 }
 
@@ -152,7 +159,7 @@ void DeviceOnReactor::begin_close() {
   const std::set<uint32_t> queues = queues_;
   for (const uint32_t queue : queues) close(queue);
   if (!target_) return;
-  for (const auto& [table, entries] : *tables_) {
+  for (const auto& [table, mirrored] : *tables_) {
     live_tables_.fetch_add(1, std::memory_order_relaxed);
     target_->destroy_table(
         table, [](void* live) { static_cast<std::atomic<uint32_t>*>(live)->fetch_sub(1); },

@@ -165,6 +165,7 @@ Napi::Value create_table(const Arguments& arguments);
 Napi::Value set_namespace(const Arguments& arguments);
 Napi::Value remove_namespace(const Arguments& arguments);
 Napi::Value destroy_table(const Arguments& arguments);
+Napi::Value set_access(const Arguments& arguments);
 // target_queues.cc
 Napi::Value listen(const Arguments& arguments);
 Napi::Value unlisten(const Arguments& arguments);

@@ -18,14 +18,22 @@ void Operation::confirm(nvmf::EventSink& sink, const Error* failed) {
 void apply(TableMirror& tables, const Change& change) {
   switch (change.kind) {
     case Change::Kind::Set:
-      tables[change.table][change.nsid] = change.entry;
+      tables[change.table].namespaces[change.nsid] = change.entry;
       break;
     case Change::Kind::Remove:
-      tables[change.table].erase(change.nsid);
+      tables[change.table].namespaces.erase(change.nsid);
       break;
     case Change::Kind::DestroyTable:
       tables.erase(change.table);
       break;
+    case Change::Kind::Access: {
+      const std::pair at{change.access.port, change.access.group};
+      if (change.access.status == 0)
+        tables[change.table].refused.erase(at);
+      else
+        tables[change.table].refused[at] = change.access;
+      break;
+    }
   }
 }
 
@@ -87,6 +95,7 @@ Napi::Value set_namespace(const Arguments& arguments) {
   change.entry.backing = backing->backing.get();
   change.entry.write_protected = options["writeProtected"].boolean();
   change.entry.max_transfer_bytes = options["maxTransferBytes"].u32(512, nvmf::kEventSecondMax);
+  change.entry.ana_group = options["anaGroup"].u32(1, nvmf::kAnaGroups);
 
   std::vector<std::shared_ptr<Backing>> released = std::move(table[nsid]);
   backing->references++;
@@ -109,6 +118,19 @@ Napi::Value remove_namespace(const Arguments& arguments) {
   table.erase(entry);
   const Change change{Change::Kind::Remove, id, nsid, {}, nullptr};
   return Napi::Number::New(env, begin(instance, change, std::move(released)));
+}
+
+Napi::Value set_access(const Arguments& arguments) {
+  const Napi::Env env = arguments.env();
+  Instance& instance = Instance::running(env);
+  Change change{};
+  change.kind = Change::Kind::Access;
+  change.table = arguments.at(0, "table").u32();
+  instance.tables.get(env, change.table);
+  change.access.port = arguments.at(1, "port").u32();
+  change.access.group = arguments.at(2, "group").u32(1, nvmf::kAnaGroups);
+  change.access.status = static_cast<uint16_t>(arguments.at(3, "status").u32(0, 0x7FFF));
+  return Napi::Number::New(env, begin(instance, change, {}));
 }
 
 Napi::Value destroy_table(const Arguments& arguments) {

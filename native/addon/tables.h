@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "block/backing.h"
@@ -42,15 +43,20 @@ struct Operation {
 };
 
 struct Change {
-  enum class Kind : uint8_t { Set, Remove, DestroyTable };
+  enum class Kind : uint8_t { Set, Remove, DestroyTable, Access };
   Kind kind;
   uint32_t table;
-  uint32_t nsid;
-  nvmf::NamespaceEntry entry;
+  uint32_t nsid;               // Set, Remove
+  nvmf::NamespaceEntry entry;  // Set
   Operation* operation;
+  nvmf::AccessRule access{};
 };
 
-using TableMirror = std::map<uint32_t, std::map<uint32_t, nvmf::NamespaceEntry>>;
+struct MirroredTable {
+  std::map<uint32_t, nvmf::NamespaceEntry> namespaces;                // by NSID
+  std::map<std::pair<uint32_t, uint32_t>, nvmf::AccessRule> refused;  // by port and group
+};
+using TableMirror = std::map<uint32_t, MirroredTable>;
 
 // To the mirror of one reactor.
 void apply(TableMirror& tables, const Change& change);

@@ -125,6 +125,7 @@ Napi::Value bind_queue(const Arguments& arguments) {
   unpacked.qid = static_cast<uint16_t>(options["qid"].u32(0, 65535));
   unpacked.flow_control_disabled = options["flowControlDisabled"].boolean();
   unpacked.cntlid = static_cast<uint16_t>(options["cntlid"].u32(0, 65535));
+  unpacked.port = options["port"].u32();
   instance.tables.get(env, unpacked.table);
   with_target(instance, arguments, queue,
               [queue, unpacked](nvmf::TargetEngine& engine) { engine.bind(queue, unpacked); });

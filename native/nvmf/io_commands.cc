@@ -198,6 +198,8 @@ Rejection parse_io(Command& command, const IoContext& context) {
     entry =
         nsid == kNsidAll && row->broadcast ? context.table->after(0) : context.table->find(nsid);
   if (!entry) return {status::kInvalidNamespace, sqe::kNsid};
+  if (const uint16_t refusal = context.view->refusal[entry->ana_group])
+    return {refusal, sqe::kNsid};
   command.row = row;
   command.entry = entry;
   command.transfer = row->transfer;

@@ -42,6 +42,7 @@ struct IoContext {
   const NamespaceTable* table;  // may be null
   uint32_t in_capsule;          // data bytes received behind the SQE
   uint32_t max_transfer_bytes;
+  const AccessView* view = &kOpenView;
 };
 
 // Fills row, entry, block, ranges and lengths of `command` from its SQE, or says what is wrong with

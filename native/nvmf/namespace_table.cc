@@ -18,6 +18,12 @@ Namespace* NamespaceTable::after(uint32_t nsid) const {
   return next == order_.end() ? nullptr : find(*next);
 }
 
+const AccessView* NamespaceTable::view(uint32_t port) const {
+  for (const auto& view : views_)
+    if (view->port == port) return view.get();
+  return &kOpenView;
+}
+
 NamespaceTables::~NamespaceTables() {
   for (auto& [id, table] : tables_) {
     for (auto& [nsid, slot] : table->slots_) {
@@ -76,6 +82,38 @@ void NamespaceTables::destroy(uint32_t table, uint64_t cancel_at, ChangeDone don
   pending_++;
 }
 
+// A view in which nothing is refused any more is dropped: ports come and go.
+AccessChange* NamespaceTables::set_access(uint32_t table, const AccessRule& rule, ChangeDone done,
+                                          void* context) {
+  NamespaceTable* t = get(table);
+  const auto found = std::find_if(t->views_.begin(), t->views_.end(),
+                                  [&](const auto& view) { return view->port == rule.port; });
+  if (found != t->views_.end()) {
+    (*found)->refusal[rule.group] = rule.status;
+    if (!(*found)->refuses()) t->views_.erase(found);
+  } else if (rule.status != status::kSuccess) {
+    auto fresh = std::make_unique<AccessView>();
+    fresh->port = rule.port;
+    fresh->refusal[rule.group] = rule.status;
+    t->views_.push_back(std::move(fresh));
+  }
+  t->access_changes_.push_back({rule, 0, done, context});
+  pending_++;
+  return &t->access_changes_.back();
+}
+
+bool NamespaceTables::can_end(const NamespaceTable& table, const AccessChange& change) {
+  if (change.executing > 0) return false;
+  if (change.rule.status == status::kSuccess) return true;
+  for (const AccessChange& earlier : table.access_changes_) {
+    if (&earlier == &change) return true;
+    if (earlier.rule.port == change.rule.port && earlier.rule.group == change.rule.group &&
+        earlier.rule.status != status::kSuccess)
+      return false;
+  }
+  return true;
+}
+
 void NamespaceTables::end(NamespaceTable::Change change) {
   pending_--;
   if (change.old) {
@@ -102,7 +140,13 @@ int NamespaceTables::settle() {
       const bool empty = changes.empty() && !slot->second.current;
       slot = empty ? table->slots_.erase(slot) : std::next(slot);
     }
-    if (table->dying_ && table->slots_.empty()) {
+    auto& access = table->access_changes_;
+    for (auto change = access.begin(); change != access.end();) {
+      const bool ends = can_end(*table, *change);
+      if (ends) ready.push_back({nullptr, change->done, change->context, false, {}});
+      change = ends ? access.erase(change) : std::next(change);
+    }
+    if (table->dying_ && table->slots_.empty() && access.empty()) {
       for (auto& change : table->ends_) ready.push_back(std::move(change));
       gone.push_back(id);
     }
@@ -150,7 +194,10 @@ uint64_t NamespaceTables::next_deadline() const {
 bool NamespaceTables::can_settle() const {
   if (pending_ == 0) return false;
   for (const auto& [id, table] : tables_) {
-    if (table->dying_ && table->slots_.empty()) return true;
+    const auto& access = table->access_changes_;
+    for (const AccessChange& change : access)
+      if (can_end(*table, change)) return true;
+    if (table->dying_ && table->slots_.empty() && access.empty()) return true;
     for (const auto& [nsid, slot] : table->slots_) {
       if (slot.changes.empty()) continue;
       const Namespace* old = slot.changes.front().old.get();

@@ -5,11 +5,12 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <list>
 #include <memory>
 #include <unordered_map>
 #include <vector>
 
-#include "nvmf/target_engine.h"
+#include "nvmf/namespace_access.h"
 
 namespace nvmeof::nvmf {
 
@@ -23,6 +24,7 @@ struct Namespace {
   bool write_protected = false;
   uint32_t block_shift = 9;
   uint32_t max_transfer_bytes = 0;
+  uint32_t ana_group = 1;
   uint32_t in_flight = 0;  // commands that hold the entry
   bool retired = false;    // replaced or removed
   bool removed = false;    // with no successor
@@ -30,13 +32,15 @@ struct Namespace {
   uint64_t cancel_at = 0;  // when retired: the end of that period
 };
 
-// One subsystem's view.
+// One subsystem's namespaces, and what its ports may do with them.
 class NamespaceTable {
  public:
   Namespace* find(uint32_t nsid) const;
   // The entry with the smallest NSID greater than `nsid`, or nullptr.
   Namespace* after(uint32_t nsid) const;
   bool dying() const { return dying_; }
+  // What holds for a port. Valid until that port's next NamespaceTables::set_access().
+  const AccessView* view(uint32_t port) const;
 
  private:
   friend class NamespaceTables;
@@ -58,6 +62,8 @@ class NamespaceTable {
   std::vector<uint32_t> order_;  // NSIDs with a current entry, ascending
   bool dying_ = false;
   std::deque<Change> ends_;  // destroy_table calls
+  std::vector<std::unique_ptr<AccessView>> views_;
+  std::list<AccessChange> access_changes_;
 };
 
 class NamespaceTables {
@@ -74,6 +80,8 @@ class NamespaceTables {
                ChangeDone done, void* context);
   void fail(uint32_t table, uint32_t nsid, Error error, ChangeDone done, void* context);
   void destroy(uint32_t table, uint64_t cancel_at, ChangeDone done, void* context);
+  // The caller counts into the change what it has to wait for, before settle().
+  AccessChange* set_access(uint32_t table, const AccessRule& rule, ChangeDone done, void* context);
 
   // Ends what can end. Returns how many changes ended.
   int settle();
@@ -87,6 +95,7 @@ class NamespaceTables {
 
  private:
   void end(NamespaceTable::Change change);
+  static bool can_end(const NamespaceTable& table, const AccessChange& change);
   template <typename Visit>
   void each_retired(Visit visit) const;
 

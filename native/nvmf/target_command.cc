@@ -57,6 +57,7 @@ void Command::reset() {
   transfer = Transfer::None;
   data_length = buffer_bytes = 0;
   entry = nullptr;
+  held_up = nullptr;
   offset = length = cursor = 0;
   fua = may_deallocate = false;
   error = 0;

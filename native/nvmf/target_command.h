@@ -83,8 +83,9 @@ struct Command {
   // A read that is sent from the namespace's memory, or a write that is fetched into it: holds
   // `entry` to the end.
   bool in_place = false;
-  uint64_t shrinks = 0;  // of the backing, when the fetch into it began
-  uint64_t arrived = 0;  // in the round of this time, ns
+  uint64_t shrinks = 0;             // of the backing, when the fetch into it began
+  uint64_t arrived = 0;             // in the round of this time, ns
+  AccessChange* held_up = nullptr;  // waits until the command has left the backing
 
   // Memory.
   uint32_t receive = kNoIndex;  // receive buffer held for its in-capsule data
@@ -108,6 +109,13 @@ struct Command {
     return from_host(transfer) && data_length > 0 && block.kind == DataBlock::Kind::Keyed;
   }
   uint32_t tag() const { return slot | uint32_t{sequence} << 16; }
+  // What the port it came in at lets be done with its namespace now.
+  uint16_t refusal() const;
+  void leave_backing() {
+    if (held_up == nullptr) return;
+    held_up->executing--;
+    held_up = nullptr;
+  }
   void reset();  // as new, with the next sequence number
 };
 

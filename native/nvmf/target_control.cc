@@ -15,6 +15,8 @@ void TargetEngineImpl::bind(uint32_t id, const BindOptions& options) {
   queue->cntlid = options.cntlid;
   queue->flow_control_disabled = options.flow_control_disabled;
   queue->table = tables_.get(options.table);
+  queue->port = options.port;
+  queue->view = queue->table->view(options.port);
 }
 
 void TargetEngineImpl::complete(uint32_t id, uint32_t tag, uint64_t result, uint16_t status,
@@ -76,6 +78,8 @@ void TargetEngineImpl::set_namespace(uint32_t table, uint32_t nsid, const Namesp
                                      ChangeDone done, void* context) {
   if (nsid == 0 || nsid == kNsidAll)
     return tables_.fail(table, nsid, {EINVAL, "namespace id 0 or FFFFFFFFh"}, done, context);
+  if (entry.ana_group == 0 || entry.ana_group > kAnaGroups)
+    return tables_.fail(table, nsid, {EINVAL, "ANA group 0 or above 128"}, done, context);
   if (tables_.get(table)->dying())
     return tables_.fail(table, nsid, {ENOENT, "the namespace table is being destroyed"}, done,
                         context);
@@ -90,6 +94,7 @@ void TargetEngineImpl::set_namespace(uint32_t table, uint32_t nsid, const Namesp
   fresh->write_protected = entry.write_protected;
   fresh->block_shift = static_cast<uint32_t>(std::countr_zero(entry.backing->block_size()));
   fresh->max_transfer_bytes = entry.max_transfer_bytes;
+  fresh->ana_group = entry.ana_group;
   expose_resident(*fresh);
   if (reactor_) {
     reactor_->add(fresh->channel.get(), reactor::Stage::Block);

@@ -48,7 +48,10 @@ TargetEngineImpl::TargetEngineImpl(rdma::Device* device, reactor::Reactor* react
           },
           [this](NamespaceTable* table) {
             for (auto& [id, queue] : by_id_)
-              if (queue->table == table) queue->table = nullptr;
+              if (queue->table == table) {
+                queue->table = nullptr;
+                queue->view = &kOpenView;
+              }
           }),
       flusher_(this) {}
 

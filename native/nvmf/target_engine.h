@@ -25,6 +25,9 @@ struct TargetLimits {
   bool sole_reactor = false;
 };
 
+// ANA groups are 1 to this.
+inline constexpr uint32_t kAnaGroups = 128;
+
 struct AcceptOptions {
   uint32_t depth;  // submission queue entries
   uint32_t in_capsule_bytes;
@@ -36,12 +39,21 @@ struct BindOptions {
   uint16_t qid;
   uint16_t cntlid;
   bool flow_control_disabled;
+  uint32_t port = 0;  // whose view of the table it has
 };
 
 struct NamespaceEntry {
   block::Backing* backing;  // outlives the entry; the owner removes it after the change's `done`
   bool write_protected;
   uint32_t max_transfer_bytes;
+  uint32_t ana_group = 1;
+};
+
+// What commands on the namespaces of a group get through a port; status 0: they run.
+struct AccessRule {
+  uint32_t port;
+  uint32_t group;
+  uint16_t status;
 };
 
 // Runs once on the reactor's thread when the change holds and nothing of the old entry is in
@@ -69,6 +81,10 @@ class TargetEngine : public reactor::Poller, public rdma::ConnectionHandler {
                              ChangeDone done, void* context) = 0;
   virtual void remove_namespace(uint32_t table, uint32_t nsid, ChangeDone done, void* context) = 0;
   virtual void destroy_table(uint32_t table, ChangeDone done, void* context) = 0;
+  // Holds at once for every command that has not begun in a backing; `done` runs when the commands
+  // that it refuses have left theirs. Those are not cancelled: other ports share the channel.
+  virtual void set_access(uint32_t table, const AccessRule& rule, ChangeDone done,
+                          void* context) = 0;
 
   // During ChangeDone: why set_namespace() could not be done (the backing's channel did not open;
   // the old entry, if any, stays), or nullptr.

@@ -62,6 +62,7 @@ void TargetEngineImpl::fetched(Command* command) {
 void TargetEngineImpl::execute(Command* command) {
   // Removed while the command waited: nothing was done yet, and the removal need not wait for it.
   if (command->entry->removed) return refuse(command, {status::kInvalidNamespace, sqe::kNsid});
+  if (const uint16_t refusal = command->refusal()) return refuse(command, {refusal, sqe::kNsid});
   move(command, CommandState::Executing);
   command->request.done = on_block_done;
   command->request.context = command;
@@ -99,6 +100,11 @@ bool TargetEngineImpl::next_flush_target(Command* command) {
     return false;
   Namespace* next = command->queue->table->after(command->entry->nsid);
   if (!next) return false;
+  // What the port may not use cannot be flushed through it, and the host must not think it was.
+  if (const uint16_t refusal = command->queue->view->refusal[next->ana_group]) {
+    command->status = refusal;
+    return false;
+  }
   command->entry->in_flight--;
   command->entry = next;
   next->in_flight++;
@@ -135,6 +141,7 @@ void TargetEngineImpl::refuse(Command* command, const Rejection& why) {
 // The answer stands: keeps only what the host still has to receive, and lines it up for sending.
 void TargetEngineImpl::finish(Command* command) {
   TargetQueue* queue = command->queue;
+  command->leave_backing();
   if (command->row && command->error == ECANCELED && !command->aborted && command->entry->cancelled)
     command->status =
         command->entry->removed ? status::kInvalidNamespace : status::kNamespaceNotReady;
@@ -191,6 +198,7 @@ void TargetEngineImpl::release_memory(Command* command) {
 // Back to the queue: nothing may touch the command, its buffer or its response any more.
 void TargetEngineImpl::release(Command* command) {
   TargetQueue* queue = command->queue;
+  command->leave_backing();
   release_memory(command);
   if (command->entry) command->entry->in_flight--;
   if (command->response != kNoIndex) free_responses_.push_back(command->response);

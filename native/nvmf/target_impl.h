@@ -2,7 +2,8 @@
 // polling, queues' lives), target_receive.cc (capsules in), target_receives.cc (their buffers),
 // target_serve.cc (whose turn it is), target_in_place.cc (reads and writes without buffers),
 // target_execute.cc (buffers, fetching, block requests), target_send.cc (work requests out),
-// target_control.cc (namespaces, the control plane's calls, counters). Reactor's thread.
+// target_control.cc (namespaces, the control plane's calls, counters), target_access.cc (ANA).
+// Reactor's thread.
 #pragma once
 #include <atomic>
 #include <string>
@@ -76,6 +77,7 @@ class TargetEngineImpl final : public TargetEngine {
                      void* context) override;
   void remove_namespace(uint32_t table, uint32_t nsid, ChangeDone done, void* context) override;
   void destroy_table(uint32_t table, ChangeDone done, void* context) override;
+  void set_access(uint32_t table, const AccessRule& rule, ChangeDone done, void* context) override;
   const Error* change_error() const override { return tables_.error(); }
   uint32_t live_queues() const override;
   const QueueStatistics* statistics(uint32_t queue) const override;
@@ -177,6 +179,8 @@ class TargetEngineImpl final : public TargetEngine {
   void refresh_live_counters();
   void tables_changed();
   void expose_resident(Namespace& entry);
+  // target_access.cc
+  void stop_refused(TargetQueue* queue, AccessChange* change);
 
   rdma::Device* device_;
   reactor::Reactor* reactor_;  // null in tests, where the caller polls

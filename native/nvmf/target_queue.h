@@ -44,6 +44,8 @@ struct TargetQueue {
   uint32_t in_capsule_bytes = 0;
   bool bound = false, flow_control_disabled = false;
   NamespaceTable* table = nullptr;
+  const AccessView* view = &kOpenView;  // of the table, by the port it came in at
+  uint32_t port = 0;
   uint16_t qid = 0, cntlid = 0;
   uint16_t sqhd = 0;
 

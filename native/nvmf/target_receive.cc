@@ -52,7 +52,7 @@ uint32_t TargetEngineImpl::take_capsule(TargetQueue* queue, const WaitingCapsule
       std::min(length - static_cast<uint32_t>(kSqeBytes), queue->in_capsule_bytes);
   Rejection refused;
   if (queue->executes(command->sqe)) {
-    const IoContext context{queue->table, in_capsule, limits_.max_transfer_bytes};
+    const IoContext context{queue->table, in_capsule, limits_.max_transfer_bytes, queue->view};
     refused = parse_io(*command, context);
     if (!refused) {
       command->entry->in_flight++;

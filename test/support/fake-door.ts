@@ -237,6 +237,11 @@ export class FakeDoor implements Door {
     return this.#operation('destroyTable');
   }
 
+  setAccess(table: TableId, port: number, group: number, status: number): OperationId {
+    this.#record('setAccess', table, port, group, status);
+    return this.#operation('setAccess');
+  }
+
   listen(device: DeviceId, port: number): ListenerId {
     this.#record('listen', device, port);
     const id = this.#handle();

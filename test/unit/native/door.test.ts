@@ -86,13 +86,14 @@ const WRONG: Readonly<Record<keyof Door, readonly Wrong[]>> = {
   createTable: [],
   setNamespace: [
     {
-      args: [NO_ID, 1, { backing: 1, writeProtected: false, maxTransferBytes: 4096 }],
+      args: [NO_ID, 1, { backing: 1, writeProtected: false, maxTransferBytes: 4096, anaGroup: 1 }],
       error: 'ENOENT',
       message: /no table/,
     },
   ],
   removeNamespace: [{ args: [NO_ID, 1], error: 'ENOENT', message: /no table/ }],
   destroyTable: [{ args: [NO_ID], error: 'ENOENT', message: /no table/ }],
+  setAccess: [{ args: [NO_ID, 1, 1, 0x302], error: 'ENOENT', message: /no table/ }],
   listen: [
     { args: [NO_ID, 4420], error: 'ENOENT', message: /no device/ },
     { args: [NO_ID, 0], error: 'RangeError', message: /port must be/ },
@@ -114,7 +115,7 @@ const WRONG: Readonly<Record<keyof Door, readonly Wrong[]>> = {
   ],
   bindQueue: [
     {
-      args: [1, { table: NO_ID, qid: 1, flowControlDisabled: false, cntlid: 1 }],
+      args: [1, { table: NO_ID, qid: 1, flowControlDisabled: false, cntlid: 1, port: 1 }],
       error: 'ENOENT',
       message: /no table/,
     },
@@ -323,7 +324,7 @@ describe('the door', () => {
       start();
       const backing = await door.openBacking({ kind: 'null', size: 1n << 20n, blockSize: 512 });
       const table = door.createTable();
-      const options = { backing, writeProtected: false, maxTransferBytes: 131072 };
+      const options = { backing, writeProtected: false, maxTransferBytes: 131072, anaGroup: 1 };
       const change = door.setNamespace(table, 7, options);
       expect(thrownBy(() => void door.closeBacking(backing)).code).to.equal('EBUSY');
       expect(await done(change)).to.include({ error: 0, message: '' });
@@ -332,6 +333,19 @@ describe('the door', () => {
       expect(await done(door.removeNamespace(table, 7))).to.include({ error: 0 });
       await done(door.setNamespace(table, 7, options));
       await done(door.setNamespace(table, 7, { ...options, writeProtected: true }));
+      for (const anaGroup of [0, 129]) {
+        const refused = thrownBy(() => door.setNamespace(table, 7, { ...options, anaGroup }));
+        expect(refused.message).to.include('anaGroup');
+      }
+      for (const [group, status] of [
+        [0, 0x302],
+        [129, 0x302],
+        [1, 0x8000],
+      ] as const) {
+        const refused = thrownBy(() => door.setAccess(table, 1, group, status));
+        expect(refused.message).to.include(status === 0x302 ? 'group' : 'status');
+      }
+      expect(await done(door.setAccess(table, 1, 128, 0x302))).to.include({ error: 0 });
       await done(door.destroyTable(table));
       await door.closeBacking(backing);
       expect(live()).to.deep.equal({});
@@ -345,6 +359,7 @@ describe('the door', () => {
         backing,
         writeProtected: true,
         maxTransferBytes: 4096,
+        anaGroup: 1,
       });
       door.stop();
       drain();

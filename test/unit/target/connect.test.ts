@@ -259,7 +259,7 @@ describe('Connect of an I/O queue', () => {
     const queue = await rig.ioQueue(1);
     const [table] = [...rig.door.tables.keys()];
     expect(rig.door.callsOf('bindQueue').map(({ args }) => args)).to.deep.equal([
-      [queue.id, { table, qid: 1, flowControlDisabled: false, cntlid: 1 }],
+      [queue.id, { table, qid: 1, flowControlDisabled: false, cntlid: 1, port: 1 }],
     ]);
     const names = rig.door.calls.map(({ name }) => name);
     expect(names.lastIndexOf('bindQueue')).to.be.lessThan(names.lastIndexOf('complete'));
