@@ -98,7 +98,9 @@ function setQueues(controller: Controller, cdw11: number): Outcome {
 
 /** The notices this controller can send; SMART warnings may be asked for but never come. */
 function eventMask({ discovery }: Controller): number {
-  const values = discovery ? { discoveryChange: true } : { namespaceAttribute: true, smart: 0xff };
+  const values = discovery
+    ? { discoveryChange: true }
+    : { namespaceAttribute: true, crossControllerReset: true, smart: 0xff };
   return toNumber(AsyncEventConfiguration, values);
 }
 

@@ -5,12 +5,13 @@
 import type { TableId } from '../native/index.ts';
 import { NvmeofError } from '../native/common/errors.ts';
 import { Serial } from '../native/common/serial.ts';
-import { CNTLID_MAX } from '../native/wire/fabrics.ts';
 import { NSID_MAX } from './config.ts';
 import type { NamespaceConfig, SubsystemConfig } from './config.ts';
 import { MAX_TRANSFER_BYTES } from './context.ts';
 import type { Context } from './context.ts';
 import type { Controller } from './controller.ts';
+import { Fences } from './fences.ts';
+import type { CntlidRange } from './fences.ts';
 import { HostAccess } from './host-access.ts';
 import type { HostRules } from './host-access.ts';
 import { completeNamespace, derivedSerial } from './identity.ts';
@@ -23,12 +24,16 @@ export class Subsystem {
   readonly model: string;
   readonly discovery: boolean;
   readonly access: HostAccess;
+  /** CQT: how long commands may last after the end of their controller, as hosts are told. */
+  readonly commandQuiesceMs: number;
+  readonly cntlids: CntlidRange;
+  readonly fences: Fences;
   readonly controllers = new Map<number, Controller>();
   readonly #context: Context;
   readonly #table: TableId | undefined;
   readonly #namespaces = new Map<number, Namespace>();
   readonly #serial = new Serial();
-  #lastCntlid = 0;
+  #lastCntlid: number;
   /** What hosts attached now were told about a volatile write cache. */
   #announcedVwc = false;
   #removing = false;
@@ -43,6 +48,10 @@ export class Subsystem {
       allowAnyHost: config.allowAnyHost ?? config.hosts.length === 0,
       hosts: config.hosts,
     });
+    this.commandQuiesceMs = config.commandQuiesceMs;
+    this.cntlids = config.cntlids;
+    this.#lastCntlid = config.cntlids.last;
+    this.fences = new Fences(context, config.nqn, config.cntlids);
     this.#table = discovery ? undefined : context.runtime.door.createTable();
   }
 
@@ -89,6 +98,8 @@ export class Subsystem {
       model: this.model,
       allowAnyHost,
       hosts: [...hosts],
+      cntlids: this.cntlids,
+      commandQuiesceMs: this.commandQuiesceMs,
       namespaces: [...this.#namespaces.values()].map((namespace) => ({
         ...namespace.config,
         enabled: namespace.enabled,
@@ -100,8 +111,9 @@ export class Subsystem {
 
   /** A free controller id; undefined when all are taken. Recently used ones come last. */
   allocateCntlid(): number | undefined {
-    for (let tried = 0; tried < CNTLID_MAX; tried++) {
-      this.#lastCntlid = (this.#lastCntlid % CNTLID_MAX) + 1;
+    const { first, last } = this.cntlids;
+    for (let tried = first; tried <= last; tried++) {
+      this.#lastCntlid = this.#lastCntlid >= last ? first : this.#lastCntlid + 1;
       if (!this.controllers.has(this.#lastCntlid)) return this.#lastCntlid;
     }
     return undefined;
@@ -192,6 +204,7 @@ export class Subsystem {
       });
     }
     this.#removing = true;
+    this.fences.close();
     await this.closeControllers(reason);
     await this.#serial.run(async () => {
       for (const namespace of this.#namespaces.values()) await this.#disable(namespace);
@@ -254,6 +267,7 @@ export class Subsystem {
       await namespace.open(runtime.door, false);
     }
     try {
+      this.#guard(namespace);
       await runtime.operation(
         runtime.door.setNamespace(this.table, namespace.nsid, {
           backing: namespace.backing ?? 0,
@@ -262,15 +276,27 @@ export class Subsystem {
         }),
       );
     } catch (error) {
+      this.#unguard(namespace);
       await namespace.close(runtime.door);
       throw error;
     }
+  }
+
+  /** Before the first command can reach the backing. */
+  #guard({ backing, info, readOnly, name, config }: Namespace): void {
+    if (backing === undefined || !info || readOnly) return;
+    this.fences.addBacking({ id: backing, name, shared: config.shared, marks: info.marks });
+  }
+
+  #unguard({ backing }: Namespace): void {
+    if (backing !== undefined) this.fences.removeBacking(backing);
   }
 
   async #disable(namespace: Namespace): Promise<void> {
     if (!namespace.enabled) return;
     const { runtime } = this.#context;
     await runtime.operation(runtime.door.removeNamespace(this.table, namespace.nsid));
+    this.#unguard(namespace);
     await namespace.close(runtime.door);
   }
 
