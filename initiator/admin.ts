@@ -8,6 +8,8 @@ import { PropertyGetCommand, PropertySetCommand } from '../native/wire/fabrics.t
 import { IDENTIFY_BYTES } from '../native/wire/identify.ts';
 import { AdminOpcode, FabricsType } from '../native/wire/opcodes.ts';
 import {
+  CrossControllerResetCommand,
+  CrossControllerResetResult,
   GetFeaturesCommand,
   GetLogPageCommand,
   IdentifyCommand,
@@ -244,6 +246,31 @@ function hexId(id: number): string {
 export async function keepAlive(queue: Queue, options: CommandOptions): Promise<void> {
   const sqe = Sqe.encode({ opcode: AdminOpcode.keepAlive, psdt: PSDT_SGL });
   await queue.run({ name: 'Keep Alive', sqe, data: { kind: 'none' } }, options).result;
+}
+
+/** Which controller, and which life of it, as Identify told: CNTLID, CIU, CIRN. */
+export interface CrossControllerResetFields {
+  readonly cntlid: number;
+  readonly ciu: number;
+  readonly cirn: bigint;
+}
+
+/** True: that controller has ended already; false: log page 1Eh tells when. */
+export async function crossControllerReset(
+  queue: Queue,
+  { cntlid, ciu, cirn }: CrossControllerResetFields,
+  options: CommandOptions,
+): Promise<boolean> {
+  const sqe = CrossControllerResetCommand.encode({
+    opcode: AdminOpcode.crossControllerReset,
+    psdt: PSDT_SGL,
+    icid: cntlid,
+    ciu,
+    cirn,
+  });
+  const request = { name: 'Cross-Controller Reset', sqe, data: { kind: 'none' } } as const;
+  const { result } = await queue.run(request, options).result;
+  return CrossControllerResetResult.decode(resultBytes(result)).immediate;
 }
 
 /** Ends when the controller has something to say, which may be never. */

@@ -16,6 +16,7 @@ export interface AsyncEvent {
     | 'anaChange'
     | 'firmwareActivation'
     | 'discoveryLogChanged'
+    | 'crossControllerResetCompleted'
     | 'other';
   readonly type: number;
   readonly info: number;
@@ -28,6 +29,7 @@ const NOTICES: ReadonlyMap<number, AsyncEvent['kind']> = new Map([
   [AsyncNotice.firmwareActivation, 'firmwareActivation'],
   [AsyncNotice.anaChange, 'anaChange'],
   [AsyncNotice.discoveryLogChanged, 'discoveryLogChanged'],
+  [AsyncNotice.crossControllerResetCompleted, 'crossControllerResetCompleted'],
 ]);
 
 export function decodeAsyncEvent(result: bigint): AsyncEvent {
@@ -41,6 +43,7 @@ export function wantedEvents(data: IdentifyController): number {
   const bytes = AsyncEventConfiguration.encode({
     namespaceAttribute: data.oaesNamespaceAttribute,
     anaChange: data.oaesAna,
+    crossControllerReset: data.oaesCrossControllerReset,
     discoveryChange: data.oaesDiscovery,
   });
   return new DataView(bytes.buffer).getUint32(0, true);

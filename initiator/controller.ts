@@ -14,8 +14,9 @@ import { CommandSetSelected } from '../native/wire/registers.ts';
 import { FeatureId } from '../native/wire/features.ts';
 import type { IdentifyController, IdentifyNamespace } from '../native/wire/identify.ts';
 import { Cns, IdentifyNamespace as IdentifyNamespaceLayout } from '../native/wire/identify.ts';
-import { getFeatures, getLogPage, identify, keepAlive, setFeatures } from './admin.ts';
-import type { GetFeatureFields, LogPageFields } from './admin.ts';
+import { crossControllerReset, getFeatures, getLogPage, identify } from './admin.ts';
+import { keepAlive, setFeatures } from './admin.ts';
+import type { CrossControllerResetFields, GetFeatureFields, LogPageFields } from './admin.ts';
 import type { Association } from './association.ts';
 import { Attachment, geometryOf } from './attachment.ts';
 import { followAsyncEvents, wantedEvents } from './async-events.ts';
@@ -217,6 +218,14 @@ export class Controller extends EventEmitter<ControllerEvents> {
 
   getFeatures(fields: GetFeatureFields): Promise<CommandResult> {
     return getFeatures(this.#association.admin, fields, this.#adminOptions);
+  }
+
+  /**
+   * Ends another controller of this host in the same subsystem, such as one that cannot be reached any more. True: nothing of it can
+   * write any more; false: log page 1Eh tells when.
+   */
+  crossControllerReset(fields: CrossControllerResetFields): Promise<boolean> {
+    return crossControllerReset(this.#association.admin, fields, this.#adminOptions);
   }
 
   /** Asks the controller for its namespaces again. */

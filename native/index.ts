@@ -79,6 +79,8 @@ export interface BackingOptions {
   readonly readOnly?: boolean;
   readonly shared?: boolean;
   readonly cache?: 'write-back' | 'write-through' | 'direct';
+  /** For tests of failover: every write is held that long before it reaches the backing. */
+  readonly delayWritesMs?: number;
 }
 
 export interface BackingInfo {
@@ -88,6 +90,8 @@ export interface BackingInfo {
   readonly readOnly: boolean;
   readonly volatileWriteCache: boolean;
   readonly canDeallocate: boolean;
+  /** Whether `setMark` tells everybody who can write there: a shared, writable file on a local file system. */
+  readonly marks: boolean;
   readonly description: string;
 }
 
@@ -315,6 +319,14 @@ export interface Door {
   backingInfo(backing: BackingId): BackingInfo;
   resizeBacking(backing: BackingId, size: bigint): Promise<void>;
   closeBacking(backing: BackingId): Promise<void>;
+  /**
+   * Marks (native/block/marks.h) are numbers below 2^62 that processes of this machine tell each other through a file they share.
+   * A mark goes with `on` false, with the backing, or with the process, but not while a request of this backing is in flight.
+   * Throws where the backing has no marks.
+   */
+  setMark(backing: BackingId, mark: bigint, on: boolean): void;
+  /** Whether another process, or another backing of this one, has set it on the same file. */
+  markedElsewhere(backing: BackingId, mark: bigint): boolean;
 
   // Namespace tables: one per subsystem view. Changes end with `operationDone`, when they hold for all I/O and no
   // command of the old entry is in flight.
@@ -427,6 +439,8 @@ export const DOOR_FUNCTIONS = {
   backingInfo: 1,
   resizeBacking: 2,
   closeBacking: 1,
+  setMark: 3,
+  markedElsewhere: 2,
   createTable: 0,
   setNamespace: 3,
   removeNamespace: 2,

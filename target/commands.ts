@@ -7,6 +7,7 @@ import { CommandEffect } from '../native/wire/logs.ts';
 import { Status } from '../native/wire/status.ts';
 import { prepareAbort } from './abort.ts';
 import { AER_LIMIT } from './aer.ts';
+import { prepareCrossControllerReset } from './cross-controller-reset.ts';
 import { prepareGetFeatures, prepareSetFeatures } from './features.ts';
 import { prepareIdentify } from './identify.ts';
 import { prepareGetLogPage } from './log-pages.ts';
@@ -109,6 +110,15 @@ export const ADMIN_COMMANDS: readonly CommandRow[] = [
     // The timer runs from Connect on, also while the controller is disabled.
     whileDisabled: true,
     prepare: prepareKeepAlive,
+  },
+  {
+    ...common,
+    code: AdminOpcode.crossControllerReset,
+    name: 'Cross-Controller Reset',
+    direction: 'none',
+    nsid: 'unused',
+    discovery: false,
+    prepare: prepareCrossControllerReset,
   },
 ];
 

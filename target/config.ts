@@ -8,7 +8,7 @@ import { NvmeofError, messageOf } from '../native/common/errors.ts';
 import { parseAddress } from '../native/common/address.ts';
 import { isUuid, nqnProblem } from '../native/common/nqn.ts';
 import { parseSize } from '../native/common/size.ts';
-import { DISCOVERY_NQN, NVME_RDMA_PORT } from '../native/wire/fabrics.ts';
+import { CNTLID_MAX, DISCOVERY_NQN, NVME_RDMA_PORT } from '../native/wire/fabrics.ts';
 import {
   anaGroupSchema,
   anaRulesSchema,
@@ -23,6 +23,7 @@ export const QUEUE_DEPTH_MIN = 32;
 export const QUEUE_DEPTH_MAX = 1024;
 export const MAX_QUEUES_MAX = 1024;
 const CORE_MAX = 4095;
+export const COMMAND_QUIESCE_MS_DEFAULT = 10_000;
 export const IN_CAPSULE_BYTES_MAX = 16_384;
 export const IN_CAPSULE_BYTES_DEFAULT = 4096;
 
@@ -152,6 +153,8 @@ export const namespaceSchema = z
     cache: z.enum(['write-back', 'write-through', 'direct']).default('write-back'),
     /** Skip the lock that keeps a backing to one namespace. */
     shared: z.boolean().default(false),
+    /** For tests of failover: every write is held that long before it reaches the backing. */
+    delayWritesMs: z.number().int().min(0).max(600_000).default(0),
     enabled: z.boolean().default(true),
     anaGroup: anaGroupSchema.default(1),
   })
@@ -190,11 +193,13 @@ export const subsystemSchema = z
     /** Default: true when no hosts are listed. */
     allowAnyHost: z.boolean().optional(),
     hosts: z.array(nqn).default([]),
+    /** Controller ids of this target; targets that share a subsystem need ranges that do not meet. */
+    cntlids: cntlidsSchema.default({ first: 1, last: CNTLID_MAX }),
+    /** CQT: how long commands in a backing may last after the end of their controller, ms. */
+    commandQuiesceMs: z.number().int().min(1).max(0xffff).default(COMMAND_QUIESCE_MS_DEFAULT),
     namespaces: z.array(namespaceSchema).default([]),
     /** States of ANA groups; those not named are optimized. */
     ana: anaRulesSchema.default([]),
-    /** Of its controllers; absent: all there are. Targets that share a subsystem need ranges of their own. */
-    cntlids: cntlidsSchema.optional(),
   })
   .superRefine((subsystem, context) => {
     const seen = new Set<number>();

@@ -2,6 +2,8 @@
  * One controller: an association of a host with a subsystem. Holds the register model (CC, CSTS), what the host has set, and the
  * queues; the commands themselves stand in commands.ts. Lives from a successful admin Connect to `close`.
  */
+import { within } from '../native/common/clock.ts';
+import { messageOf } from '../native/common/errors.ts';
 import { StateMachine } from '../native/common/state-machine.ts';
 import { formatUuid } from '../native/common/uuid.ts';
 import { AsyncEventType, AsyncNotice } from '../native/wire/aer.ts';
@@ -16,10 +18,12 @@ import { AnaLogReader } from './ana-log.ts';
 import { ChangedNamespaces } from './changed-namespaces.ts';
 import type { PortConfig } from './config.ts';
 import type { Arrival, Context } from './context.ts';
+import { CrossControllerResets } from './cross-controller-reset.ts';
 import { ErrorLog } from './error-log.ts';
 import type { ControllerSummary, QueueSummary } from './events.ts';
 import { KeepAlive } from './keep-alive.ts';
 import type { Namespace } from './namespace.ts';
+import type { Life } from './life.ts';
 import { fail, reply } from './outcome.ts';
 import { decodeCc, enableProblem } from './properties.ts';
 import type { PropertySource } from './properties.ts';
@@ -59,6 +63,7 @@ export class Controller implements PropertySource {
   readonly anaLog: AnaLogReader;
   readonly keepAlive: KeepAlive;
   readonly asyncEvents: AsyncEvents;
+  readonly resets = new CrossControllerResets();
   readonly createdAtMs: number;
   /** Set Features Number of Queues; undefined until the host asks. */
   grantedQueues: GrantedQueues | undefined;
@@ -76,6 +81,7 @@ export class Controller implements PropertySource {
     deleted: [],
   });
   #cc = 0;
+  #life: Life | undefined;
   #closing: Promise<void> | undefined;
 
   constructor(
@@ -128,6 +134,11 @@ export class Controller implements PropertySource {
 
   get deleted(): boolean {
     return this.#machine.is('deleted');
+  }
+
+  /** Of an I/O controller, from enabled until its I/O queues have ended. */
+  get life(): Life | undefined {
+    return this.#life;
   }
 
   get context(): Context {
@@ -200,13 +211,29 @@ export class Controller implements PropertySource {
   }
 
   #enable(): void {
-    const problem = enableProblem(decodeCc(this.#cc), this.discovery);
+    const problem = enableProblem(decodeCc(this.#cc), this.discovery) ?? this.#beginLife();
     if (problem === undefined) {
       this.#machine.move('ready');
     } else {
       this.#context.log.warn({ ...this.summary, problem }, 'controller cannot be enabled');
       this.#machine.move('failed');
     }
+  }
+
+  /** Why it cannot begin. Before any I/O queue can connect. */
+  #beginLife(): string | undefined {
+    if (this.discovery) return undefined;
+    try {
+      this.#life = this.subsystem.fences.begin(this.cntlid, this, (reason) => this.close(reason));
+      return undefined;
+    } catch (error) {
+      return messageOf(error);
+    }
+  }
+
+  #endLife(): void {
+    if (this.#life) this.subsystem.fences.over(this.#life);
+    this.#life = undefined;
   }
 
   /** Controller Level Reset (NVMe Base 2.1 section 3.7.2): I/O queues go, settings return to their defaults. */
@@ -216,11 +243,13 @@ export class Controller implements PropertySource {
     this.asyncEventConfiguration = 0;
     this.changedNamespaces.clear();
     this.anaLog.clear();
+    this.resets.removeCompleted();
     this.#dropAsyncEvents();
     const queues = [...this.ioQueues.values()];
     for (const queue of queues) queue.close();
     void Promise.all(queues.map(({ closed }) => closed)).then(() => {
       if (!this.#machine.is('resetting')) return;
+      this.#endLife();
       this.#machine.move('disabled');
       // The host may have set CC.EN again meanwhile.
       this.#settle();
@@ -263,7 +292,18 @@ export class Controller implements PropertySource {
     });
   }
 
-  #wants(notice: 'namespaceAttribute' | 'anaChange' | 'discoveryChange'): boolean {
+  crossControllerResetCompleted(): void {
+    if (this.deleted || !this.#wants('crossControllerReset')) return;
+    this.asyncEvents.raise({
+      type: AsyncEventType.notice,
+      info: AsyncNotice.crossControllerResetCompleted,
+      lid: LogId.crossControllerReset,
+    });
+  }
+
+  #wants(
+    notice: 'namespaceAttribute' | 'anaChange' | 'discoveryChange' | 'crossControllerReset',
+  ): boolean {
     const bytes = new Uint8Array(AsyncEventConfiguration.size);
     viewOf(bytes).setUint32(0, this.asyncEventConfiguration, true);
     return AsyncEventConfiguration.decode(bytes)[notice];
@@ -293,9 +333,21 @@ export class Controller implements PropertySource {
     this.asyncEvents.clear();
     const queues = [...this.ioQueues.values(), this.adminQueue];
     for (const queue of queues) queue.close();
-    await Promise.all(queues.map(({ closed }) => closed));
+    await this.#quiesced(Promise.all(queues.map(({ closed }) => closed)));
+    this.#endLife();
     this.subsystem.detach(this);
     this.#context.log.info({ ...this.summary, reason }, 'host gone');
     this.#context.emit('controllerDeleted', this.summary, reason);
+  }
+
+  /** Hosts that cannot ask wait as long as CQT says: whoever keeps a disk slower than that must hear of it. */
+  async #quiesced(closed: Promise<unknown>): Promise<void> {
+    const { commandQuiesceMs } = this.subsystem;
+    if (await within(this.#context.clock, commandQuiesceMs, closed)) return;
+    this.#context.log.error(
+      { ...this.summary, commandQuiesceMs },
+      'commands of a controller that has ended are still in a backing beyond the command quiesce time: a host that only waits may be overtaken; raise "commandQuiesceMs" of the subsystem, or look at the disk',
+    );
+    await closed;
   }
 }

@@ -100,7 +100,7 @@ function setQueues(controller: Controller, cdw11: number): Outcome {
 function eventMask({ discovery }: Controller): number {
   const values = discovery
     ? { discoveryChange: true }
-    : { namespaceAttribute: true, anaChange: true, smart: 0xff };
+    : { namespaceAttribute: true, anaChange: true, crossControllerReset: true, smart: 0xff };
   return toNumber(AsyncEventConfiguration, values);
 }
 

@@ -28,6 +28,7 @@ import { ABORT_LIMIT } from './abort.ts';
 import { NSID_MAX } from './config.ts';
 import { MAX_TRANSFER_BYTES } from './context.ts';
 import type { Controller } from './controller.ts';
+import { CROSS_CONTROLLER_RESET_LIMIT } from './cross-controller-reset.ts';
 import { ERROR_LOG_ENTRIES } from './error-log.ts';
 import { KEEP_ALIVE_GRANULARITY } from './keep-alive.ts';
 import type { Namespace } from './namespace.ts';
@@ -103,7 +104,7 @@ function identifyController(controller: Controller): Page {
 }
 
 /** What only an I/O controller says. */
-function ioValues({ subsystem }: Controller): Partial<RecordOf<typeof IdentifyController>> {
+function ioValues({ subsystem, life }: Controller): Partial<RecordOf<typeof IdentifyController>> {
   return {
     oaesNamespaceAttribute: true,
     oaesAna: true,
@@ -112,6 +113,11 @@ function ioValues({ subsystem }: Controller): Partial<RecordOf<typeof IdentifyCo
     anacap: ANACAP,
     anagrpmax: ANA_GROUP_MAX,
     nanagrpid: ANA_GROUP_MAX,
+    oaesCrossControllerReset: true,
+    ciu: life?.ciu ?? 0,
+    cirn: life?.cirn ?? 0n,
+    cqt: subsystem.commandQuiesceMs,
+    ccrl: CROSS_CONTROLLER_RESET_LIMIT,
     sqes: 0x66,
     cqes: 0x44,
     nn: NSID_MAX,

@@ -3,6 +3,7 @@
  * commands-supported page from the command tables, the feature page from the feature table.
  */
 import {
+  CROSS_CONTROLLER_RESET_REMOVE_COMPLETED,
   CommandEffect,
   CommandsSupportedLog,
   FEATURE_SCOPE_CONTROLLER,
@@ -37,6 +38,8 @@ interface LogPageRow {
   /** CSI must be NVM. */
   readonly csi: boolean;
   page(controller: Controller, command: Parsed): Uint8Array;
+  /** The page was read with this log specific parameter. */
+  taken?(controller: Controller, lsp: number): void;
   /** The page was read without RAE. */
   cleared?(controller: Controller): void;
 }
@@ -146,6 +149,15 @@ export const LOG_PAGES: readonly LogPageRow[] = [
     page: featureIdentifiers,
   },
   {
+    ...ioOnly,
+    lid: LogId.crossControllerReset,
+    name: 'Cross-Controller Reset',
+    page: ({ resets }) => resets.page(),
+    taken: ({ resets }, lsp) => {
+      if ((lsp & CROSS_CONTROLLER_RESET_REMOVE_COMPLETED) !== 0) resets.removeCompleted();
+    },
+  },
+  {
     lid: LogId.discovery,
     name: 'Discovery',
     io: false,
@@ -197,6 +209,7 @@ export function prepareGetLogPage({ controller, sqe }: Request): Prepared | Fail
       const data = new Uint8Array(length);
       const start = Number(command.lpo);
       data.set(page.subarray(start, start + length));
+      row.taken?.(controller, command.lsp);
       if (!command.rae) {
         controller.asyncEvents.logRead(row.lid);
         row.cleared?.(controller);

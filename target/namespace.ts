@@ -26,6 +26,7 @@ function backingOptions(
     readOnly: config.readOnly,
     shared: config.shared,
     cache,
+    delayWritesMs: config.delayWritesMs,
   };
   if (config.memory !== undefined) return { ...common, kind: 'memory', size: config.memory };
   if (config.null !== undefined) return { ...common, kind: 'null', size: config.null };

@@ -5,7 +5,6 @@
 import type { TableId } from '../native/index.ts';
 import { NvmeofError } from '../native/common/errors.ts';
 import { Serial } from '../native/common/serial.ts';
-import { CNTLID_MAX } from '../native/wire/fabrics.ts';
 import type { AnaPage, AnaRule } from './ana.ts';
 import { AnaAccess } from './ana-access.ts';
 import type { AnaReport, AnaView } from './ana-access.ts';
@@ -15,6 +14,7 @@ import type { NamespaceConfig, SubsystemConfig } from './config.ts';
 import { MAX_TRANSFER_BYTES } from './context.ts';
 import type { Context } from './context.ts';
 import type { Controller } from './controller.ts';
+import { Fences } from './fences.ts';
 import { HostAccess } from './host-access.ts';
 import type { HostRules } from './host-access.ts';
 import { completeNamespace, derivedSerial } from './identity.ts';
@@ -27,11 +27,14 @@ export class Subsystem {
   readonly model: string;
   readonly discovery: boolean;
   readonly access: HostAccess;
+  /** CQT: how long commands may last after the end of their controller, as hosts are told. */
+  readonly commandQuiesceMs: number;
+  readonly cntlids: ControllerIds;
+  readonly fences: Fences;
   readonly controllers = new Map<number, Controller>();
   readonly #context: Context;
   readonly #table: TableId | undefined;
   readonly #ana: AnaAccess | undefined;
-  readonly #cntlids: ControllerIds | undefined;
   readonly #namespaces = new Map<number, Namespace>();
   readonly #serial = new Serial();
   #lastCntlid: number;
@@ -49,8 +52,10 @@ export class Subsystem {
       allowAnyHost: config.allowAnyHost ?? config.hosts.length === 0,
       hosts: config.hosts,
     });
-    this.#cntlids = config.cntlids;
-    this.#lastCntlid = this.#cntlidRange.last;
+    this.cntlids = config.cntlids;
+    this.#lastCntlid = config.cntlids.last;
+    this.commandQuiesceMs = config.commandQuiesceMs;
+    this.fences = new Fences(context, config.nqn, this.cntlids);
     if (discovery) return;
     this.#table = context.runtime.door.createTable();
     this.#ana = new AnaAccess(context, this.nqn, this.#table, config.ana, (view) => {
@@ -114,12 +119,13 @@ export class Subsystem {
       model: this.model,
       allowAnyHost,
       hosts: [...hosts],
+      cntlids: this.cntlids,
+      commandQuiesceMs: this.commandQuiesceMs,
       namespaces: [...this.#namespaces.values()].map((namespace) => ({
         ...namespace.config,
         enabled: namespace.enabled,
       })),
       ana: this.#ana?.rules ?? [],
-      ...(this.#cntlids === undefined ? {} : { cntlids: this.#cntlids }),
     };
   }
 
@@ -127,16 +133,12 @@ export class Subsystem {
 
   /** A free controller id; undefined when all are taken. Recently used ones come last. */
   allocateCntlid(): number | undefined {
-    const { first, last } = this.#cntlidRange;
+    const { first, last } = this.cntlids;
     for (let tried = first; tried <= last; tried++) {
       this.#lastCntlid = this.#lastCntlid === last ? first : this.#lastCntlid + 1;
       if (!this.controllers.has(this.#lastCntlid)) return this.#lastCntlid;
     }
     return undefined;
-  }
-
-  get #cntlidRange(): ControllerIds {
-    return this.#cntlids ?? { first: 1, last: CNTLID_MAX };
   }
 
   attach(controller: Controller): void {
@@ -296,6 +298,7 @@ export class Subsystem {
       });
     }
     this.#removing = true;
+    this.fences.close();
     await this.closeControllers(reason);
     await this.#serial.run(async () => {
       for (const namespace of this.#namespaces.values()) await this.#disable(namespace);
@@ -363,8 +366,10 @@ export class Subsystem {
       await namespace.open(runtime.door, false);
     }
     try {
+      this.#guard(namespace);
       await this.#show(namespace);
     } catch (error) {
+      this.#unguard(namespace);
       await namespace.close(runtime.door);
       throw error;
     }
@@ -384,10 +389,21 @@ export class Subsystem {
     );
   }
 
+  /** Before the first command can reach the backing. */
+  #guard({ backing, info, readOnly, name, config }: Namespace): void {
+    if (backing === undefined || !info || readOnly) return;
+    this.fences.addBacking({ id: backing, name, shared: config.shared, marks: info.marks });
+  }
+
+  #unguard({ backing }: Namespace): void {
+    if (backing !== undefined) this.fences.removeBacking(backing);
+  }
+
   async #disable(namespace: Namespace): Promise<void> {
     if (!namespace.enabled) return;
     const { runtime } = this.#context;
     await runtime.operation(runtime.door.removeNamespace(this.table, namespace.nsid));
+    this.#unguard(namespace);
     await namespace.close(runtime.door);
     this.ana.states.membersChanged(namespace.anaGroup);
   }

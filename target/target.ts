@@ -19,12 +19,13 @@ import type { Counters } from '../native/common/counters.ts';
 import { NvmeofError, messageOf } from '../native/common/errors.ts';
 import { Serial } from '../native/common/serial.ts';
 import { parseSize } from '../native/common/size.ts';
-import { DISCOVERY_NQN } from '../native/wire/fabrics.ts';
+import { CNTLID_MAX, DISCOVERY_NQN } from '../native/wire/fabrics.ts';
 import { anaGroupSchema, anaRuleSchema, endpointOf, unknownPortProblem } from './ana-config.ts';
 import type { AnaRule } from './ana.ts';
 import type { AnaReport } from './ana-access.ts';
 import { captureFile } from './capture-file.ts';
 import {
+  COMMAND_QUIESCE_MS_DEFAULT,
   IN_CAPSULE_BYTES_DEFAULT,
   check,
   coreProblem,
@@ -78,6 +79,8 @@ const DISCOVERY_CONFIG: SubsystemConfig = {
   model: 'nvmeof discovery',
   allowAnyHost: true,
   hosts: [],
+  cntlids: { first: 1, last: CNTLID_MAX },
+  commandQuiesceMs: COMMAND_QUIESCE_MS_DEFAULT,
   namespaces: [],
   ana: [],
 };

@@ -29,6 +29,8 @@ constexpr Function kFunctions[] = {
     {"openBacking", 1, open_backing},
     {"backingInfo", 1, backing_info},
     {"resizeBacking", 2, resize_backing},
+    {"setMark", 3, set_mark},
+    {"markedElsewhere", 2, marked_elsewhere},
     {"closeBacking", 1, close_backing},
     {"createTable", 0, create_table},
     {"setNamespace", 3, set_namespace},

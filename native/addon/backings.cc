@@ -23,6 +23,7 @@ block::Options unpack(const Arguments& arguments) {
   unpacked.shared = options["shared"].boolean_or(false);
   unpacked.cache = static_cast<block::Cache>(
       options["cache"].word_or(0, {"write-back", "write-through", "direct"}));
+  unpacked.delay_writes_ms = options["delayWritesMs"].u32_or(0);
   return unpacked;
 }
 
@@ -55,6 +56,7 @@ Napi::Value backing_info(const Arguments& arguments) {
   info.Set("readOnly", Napi::Boolean::New(env, backing.read_only()));
   info.Set("volatileWriteCache", Napi::Boolean::New(env, backing.volatile_write_cache()));
   info.Set("canDeallocate", Napi::Boolean::New(env, backing.can_deallocate()));
+  info.Set("marks", Napi::Boolean::New(env, backing.marks()));
   info.Set("description", backing.describe());
   return info;
 }
@@ -67,6 +69,25 @@ Napi::Value resize_backing(const Arguments& arguments) {
   return Async::run(
       env, [backing, size] { return backing->backing->resize(size); },
       [](Napi::Env done) { return done.Undefined(); });
+}
+
+Napi::Value set_mark(const Arguments& arguments) {
+  const Napi::Env env = arguments.env();
+  block::Backing& backing =
+      *Instance::of(env).backings.get(env, arguments.at(0, "backing").u32())->backing;
+  const auto done =
+      backing.set_mark(arguments.at(1, "mark").u64(), arguments.at(2, "on").boolean());
+  if (!done) throw_error(env, done.error());
+  return env.Undefined();
+}
+
+Napi::Value marked_elsewhere(const Arguments& arguments) {
+  const Napi::Env env = arguments.env();
+  const block::Backing& backing =
+      *Instance::of(env).backings.get(env, arguments.at(0, "backing").u32())->backing;
+  const auto marked = backing.marked_elsewhere(arguments.at(1, "mark").u64());
+  if (!marked) throw_error(env, marked.error());
+  return Napi::Boolean::New(env, marked.value());
 }
 
 Napi::Value close_backing(const Arguments& arguments) {

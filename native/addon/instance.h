@@ -159,6 +159,8 @@ Napi::Value close_device(const Arguments& arguments);
 Napi::Value open_backing(const Arguments& arguments);
 Napi::Value backing_info(const Arguments& arguments);
 Napi::Value resize_backing(const Arguments& arguments);
+Napi::Value set_mark(const Arguments& arguments);
+Napi::Value marked_elsewhere(const Arguments& arguments);
 Napi::Value close_backing(const Arguments& arguments);
 // tables.cc
 Napi::Value create_table(const Arguments& arguments);

@@ -5,6 +5,7 @@
 #pragma once
 #include <sys/uio.h>
 
+#include <cerrno>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -29,6 +30,7 @@ struct Options {
   bool read_only = false;
   bool shared = false;  // skip the exclusive lock (several targets, one backing)
   Cache cache = Cache::WriteBack;
+  uint32_t delay_writes_ms = 0;  // a test tool: hold every write that long (delay_backing.h)
 };
 
 enum class Operation : uint8_t { Read, Write, Flush, WriteZeroes, Deallocate };
@@ -89,6 +91,18 @@ class Backing {
   virtual bool read_only() const = 0;
   virtual bool volatile_write_cache() const = 0;  // does Flush mean anything
   virtual bool can_deallocate() const = 0;
+  // Whether marks (marks.h) tell everybody who can write here: a shared file on a local file
+  // system.
+  virtual bool marks() const { return false; }
+  // Below kMarkEnd; only where marks() is true.
+  virtual Result<void> set_mark(uint64_t mark, bool on) {
+    (void)mark, (void)on;
+    return Error{ENOTSUP, describe() + ": takes no marks"};
+  }
+  virtual Result<bool> marked_elsewhere(uint64_t mark) const {
+    (void)mark;
+    return Error{ENOTSUP, describe() + ": takes no marks"};
+  }
   virtual Result<void> resize(
       uint64_t size) = 0;  // Memory grows/shrinks within its reservation; File: re-stat or set
   // On the reactor's thread; the caller adds it to the reactor at Stage::Block.

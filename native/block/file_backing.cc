@@ -12,6 +12,7 @@
 #include <cstring>
 
 #include "block/file_lock.h"
+#include "block/marks.h"
 #include "block/text.h"
 #include "block/thread_channel.h"
 #include "block/uring_channel.h"
@@ -40,6 +41,7 @@ class FileBacking final : public Backing {
     handle_.block_device = S_ISBLK(st.st_mode);
     handle_.direct = options.cache == Cache::Direct;
     handle_.memory_alignment = memory_alignment;
+    marks_ = options.shared && !options.read_only && marks_reach_everybody(fd);
   }
   ~FileBacking() override {
     // A ring that just went may hold the file a little longer; the lock must not.
@@ -54,6 +56,14 @@ class FileBacking final : public Backing {
   bool volatile_write_cache() const override { return options_.cache != Cache::WriteThrough; }
   bool can_deallocate() const override {
     return !handle_.no_punch_hole.load(std::memory_order_relaxed);
+  }
+
+  bool marks() const override { return marks_; }
+  Result<void> set_mark(uint64_t mark, bool on) override {
+    return block::set_mark(handle_.fd, mark, on, options_.path.c_str());
+  }
+  Result<bool> marked_elsewhere(uint64_t mark) const override {
+    return block::marked_elsewhere(handle_.fd, mark, options_.path.c_str());
   }
 
   std::string describe() const override {
@@ -102,6 +112,7 @@ class FileBacking final : public Backing {
   Options options_;
   std::atomic<uint64_t> size_;
   FileHandle handle_;
+  bool marks_ = false;
 };
 
 Error open_error(int error, const Options& options) {

@@ -28,4 +28,5 @@ export const AsyncNotice = {
   firmwareActivation: 0x01,
   anaChange: 0x03,
   discoveryLogChanged: 0xf0,
+  crossControllerResetCompleted: 0xf4,
 } as const;

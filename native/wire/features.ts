@@ -33,6 +33,7 @@ export const AsyncEventConfiguration = layout(4, {
   firmwareActivation: flag(aec, 9),
   telemetry: flag(aec, 10),
   anaChange: flag(aec, 11),
+  crossControllerReset: flag(aec, 20),
   discoveryChange: flag(aec, 31),
 });
 export type AsyncEventConfiguration = RecordOf<typeof AsyncEventConfiguration>;

@@ -86,6 +86,7 @@ export const IdentifyController = layout(IDENTIFY_BYTES, {
   oaesNamespaceAttribute: flag(oaes, 8),
   oaesFirmwareActivation: flag(oaes, 9),
   oaesAna: flag(oaes, 11),
+  oaesCrossControllerReset: flag(oaes, 20),
   oaesDiscovery: flag(oaes, 31),
   ctrattHostId128: flag(ctratt, 0),
   ctrattTbkas: flag(ctratt, 6),
@@ -96,6 +97,10 @@ export const IdentifyController = layout(IDENTIFY_BYTES, {
   crdt1: u16(128),
   crdt2: u16(130),
   crdt3: u16(132),
+  /** Controller Instance Uniquifier: another one each time the controller becomes ready; 0: not told. */
+  ciu: u8(135),
+  /** Controller Instance Random Number: names one life of the controller together with CNTLID and CIU. */
+  cirn: u64(136),
   nvmsr: u8(253),
   vwci: u8(254),
   mec: u8(255),
@@ -141,6 +146,8 @@ export const IdentifyController = layout(IDENTIFY_BYTES, {
   nanagrpid: u32(348),
   pels: u32(352),
   domainid: u16(356),
+  /** Command Quiesce Time, ms: until no command does anything any more, once the keep alive timer has expired; 0: not told. */
+  cqt: u16(386),
   sqes: u8(512),
   cqes: u8(513),
   maxcmd: u16(514),
@@ -182,6 +189,8 @@ export const IdentifyController = layout(IDENTIFY_BYTES, {
   msdbd: u8(1803),
   ofcsDisconnect: flag(ofcs, 0),
   dctype: u8(1806),
+  /** Cross-Controller Resets that may be in progress at once; 0: the command is not there. */
+  ccrl: u8(1807),
   powerStates: records(2048, 32, PowerState),
 });
 export type IdentifyController = RecordOf<typeof IdentifyController>;

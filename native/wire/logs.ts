@@ -1,7 +1,19 @@
 /**
  * Log pages (NVMe Base 2.1 section 5.1.12; the discovery log is of the Fabrics part). Bytes only.
  */
-import { bits, flag, layout, nulPadded, numbers, u128, u16, u32, u64, u8 } from './layout.ts';
+import {
+  bits,
+  flag,
+  layout,
+  nulPadded,
+  numbers,
+  records,
+  u128,
+  u16,
+  u32,
+  u64,
+  u8,
+} from './layout.ts';
 import type { RecordOf } from './layout.ts';
 
 export const LogId = {
@@ -13,6 +25,7 @@ export const LogId = {
   commandsSupported: 0x05,
   ana: 0x0c,
   featureIdentifiers: 0x12,
+  crossControllerReset: 0x1e,
   discovery: 0x70,
 } as const;
 
@@ -91,6 +104,34 @@ export const CommandEffect = {
   namespaceInventory: 1 << 3,
   controllerCapability: 1 << 4,
 } as const;
+
+const ccrf = u8(7);
+
+/** One Cross-Controller Reset that was not over when its command was answered (NVMe Base 2.3 section 5.2.12.3.1). */
+export const CrossControllerResetEntry = layout(8, {
+  /** The controller to be reset, and which life of it. */
+  icid: u16(0),
+  ciu: u8(2),
+  /** Another controller that could be asked; FFFFh: none is named. */
+  acid: u16(4),
+  ccrs: u8(6),
+  validated: flag(ccrf, 0),
+  initiated: flag(ccrf, 1),
+});
+export type CrossControllerResetEntry = RecordOf<typeof CrossControllerResetEntry>;
+
+export const CrossControllerResetStatus = { inProgress: 0, success: 1, failure: 2 } as const;
+export const ALTERNATE_CONTROLLER_NONE = 0xffff;
+export const CROSS_CONTROLLER_RESETS_MAX = 511;
+
+export const CrossControllerResetLog = layout(4096, {
+  /** Entries that follow. */
+  ne: u16(0),
+  entries: records(8, CROSS_CONTROLLER_RESETS_MAX, CrossControllerResetEntry),
+});
+
+/** Bit of LSP: those that are over leave the page with this reading. */
+export const CROSS_CONTROLLER_RESET_REMOVE_COMPLETED = 1;
 
 export const DISCOVERY_ENTRY_BYTES = 1024;
 

@@ -10,6 +10,7 @@ export const AdminOpcode = {
   getFeatures: 0x0a,
   asyncEventRequest: 0x0c,
   keepAlive: 0x18,
+  crossControllerReset: 0x38,
   fabrics: 0x7f,
 } as const;
 

@@ -102,6 +102,25 @@ export const AbortCommand = command({
 });
 export type AbortCommand = RecordOf<typeof AbortCommand>;
 
+/** Ends another controller of the subsystem (NVMe Base 2.3 section 5.4.3). */
+export const CrossControllerResetCommand = command({
+  /** The controller, and its CIU and CIRN as Identify gave them. */
+  icid: bits(cdw10, 0, 16),
+  ciu: bits(cdw10, 16, 8),
+  cirn: u64(48),
+});
+export type CrossControllerResetCommand = RecordOf<typeof CrossControllerResetCommand>;
+
+const resetDword0 = u32(0);
+
+/** Dwords 0 and 1 of its completion. `immediate`: the controller has ended already; else the log page tells when. */
+export const CrossControllerResetResult = layout(8, {
+  immediate: flag(resetDword0, 0),
+  validated: flag(resetDword0, 1),
+  initiated: flag(resetDword0, 2),
+});
+export type CrossControllerResetResult = RecordOf<typeof CrossControllerResetResult>;
+
 /** Read, Write, Compare, Write Zeroes, Verify. */
 export const BlockCommand = command({
   slba: u64(40),

@@ -85,11 +85,15 @@ export class FakeDoor implements Door {
   onAbort: ((queue: QueueId, cid: number, operation: OperationId) => void) | undefined;
   onOperation: ((name: keyof Door, operation: OperationId) => void) | undefined;
   onOpenBacking: ((options: BackingOptions) => void) | undefined;
+  onSetMark: ((backing: BackingId, mark: bigint) => void) | undefined;
   onBench: ((options: BenchOptions) => BenchResult) | undefined;
 
   started: RuntimeOptions | undefined;
   readonly devices = new Map<DeviceId, DeviceOptions>();
   readonly backings = new Map<BackingId, BackingInfo>();
+  /** What we have set, and what a test says that others have. */
+  readonly marks = new Map<BackingId, Set<bigint>>();
+  readonly marksOfOthers = new Set<bigint>();
   readonly tables = new Map<TableId, Map<number, NamespaceOptions>>();
   readonly listeners = new Map<ListenerId, { readonly device: DeviceId; readonly port: number }>();
   readonly buffers = new Map<BufferId, ArrayBuffer>();
@@ -189,6 +193,7 @@ export class FakeDoor implements Door {
       readOnly: options.readOnly ?? false,
       volatileWriteCache: options.kind === 'file' && options.cache !== 'write-through',
       canDeallocate: options.kind !== 'null',
+      marks: options.kind === 'file' && options.shared === true && options.readOnly !== true,
       description: `${options.kind} ${options.path ?? ''}`,
     });
     return Promise.resolve(id);
@@ -208,8 +213,24 @@ export class FakeDoor implements Door {
 
   closeBacking(backing: BackingId): Promise<void> {
     this.#record('closeBacking', backing);
+    this.marks.delete(backing);
     this.backings.delete(backing);
     return Promise.resolve();
+  }
+
+  setMark(backing: BackingId, mark: bigint, on: boolean): void {
+    this.#record('setMark', backing, mark, on);
+    if (!this.backingInfo(backing).marks) throw systemError('ENOTSUP', 'takes no marks');
+    if (on) this.onSetMark?.(backing, mark);
+    const marks = this.marks.get(backing) ?? new Set();
+    this.marks.set(backing, marks);
+    if (on) marks.add(mark);
+    else marks.delete(mark);
+  }
+
+  markedElsewhere(backing: BackingId, mark: bigint): boolean {
+    if (!this.backingInfo(backing).marks) throw systemError('ENOTSUP', 'takes no marks');
+    return this.marksOfOthers.has(mark);
   }
 
   createTable(): TableId {

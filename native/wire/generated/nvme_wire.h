@@ -26,6 +26,7 @@ enum class AdminOpcode : uint8_t {
   kGetFeatures = 0xa,
   kAsyncEventRequest = 0xc,
   kKeepAlive = 0x18,
+  kCrossControllerReset = 0x38,
   kFabrics = 0x7f,
 };
 
@@ -109,6 +110,9 @@ enum class Status : uint16_t {
   kInvalidControllerList = 0x11c,
   kInvalidControllerId = 0x11f,
   kCommandSetNotSupported = 0x129,
+  kCrossControllerResetInProgress = 0x13f,
+  kCrossControllerResetLogFull = 0x140,
+  kCrossControllerResetLimit = 0x141,
   kConnectIncompatible = 0x180,
   kConnectBusy = 0x181,
   kConnectInvalid = 0x182,

@@ -82,6 +82,8 @@ const WRONG: Readonly<Record<keyof Door, readonly Wrong[]>> = {
   ],
   backingInfo: [{ args: [NO_ID], error: 'ENOENT', message: /no backing/ }],
   resizeBacking: [{ args: [NO_ID, 1n], error: 'ENOENT', message: /no backing/ }],
+  setMark: [{ args: [NO_ID, 1n, true], error: 'ENOENT', message: /no backing/ }],
+  markedElsewhere: [{ args: [NO_ID, 1n], error: 'ENOENT', message: /no backing/ }],
   closeBacking: [{ args: [NO_ID], error: 'ENOENT', message: /no backing/ }],
   createTable: [],
   setNamespace: [
@@ -307,6 +309,29 @@ describe('the door', () => {
       await Promise.all([door.closeBacking(backing), door.closeBacking(memory)]);
       expect(() => door.backingInfo(backing)).to.throw(Error, /no backing/);
       expect(live()).to.deep.equal({});
+    });
+
+    it('that share a file see the marks of each other; others have none', async () => {
+      start();
+      const path = join(folder, 'shared');
+      writeFileSync(path, new Uint8Array(8192));
+      const file = { kind: 'file', path, blockSize: 512, shared: true } as const;
+      const [one, other, alone] = await Promise.all([
+        door.openBacking(file),
+        door.openBacking(file),
+        door.openBacking({ kind: 'memory', size: 1n << 20n, blockSize: 512 }),
+      ]);
+      const mark = (1n << 62n) - 1n;
+      expect(door.backingInfo(one).marks).to.be.true;
+      door.setMark(one, mark, true);
+      expect(door.markedElsewhere(other, mark)).to.be.true;
+      expect(door.markedElsewhere(one, mark)).to.be.false;
+      door.setMark(one, mark, false);
+      expect(door.markedElsewhere(other, mark)).to.be.false;
+      expect(door.backingInfo(alone).marks).to.be.false;
+      expect(thrownBy(() => door.setMark(alone, 1n, true)).code).to.equal('EOPNOTSUPP');
+      expect(thrownBy(() => door.setMark(one, mark + 1n, true)).code).to.equal('EINVAL');
+      await Promise.all([one, other, alone].map((backing) => door.closeBacking(backing)));
     });
 
     it('fail with a code and a sentence that names the file', async () => {

@@ -19,7 +19,7 @@ describe('Get Log Page', () => {
   };
 
   it('knows the pages it lists, and no others', async () => {
-    expect(await supported(admin)).to.deep.equal([0, 1, 2, 3, 4, 5, 0x0c, 0x12]);
+    expect(await supported(admin)).to.deep.equal([0, 1, 2, 3, 4, 5, 0x0c, 0x12, 0x1e]);
     const discovery = await rig.host({}, { subnqn: DISCOVERY_NQN });
     expect(await supported(discovery)).to.deep.equal([0, 1, 5, 0x12, 0x70]);
     for (const queue of [admin, discovery]) {
