@@ -40,6 +40,8 @@ export class Association {
   readonly target: ConnectTarget;
   readonly lease: RuntimeLease;
   readonly ioQueues: Queue[] = [];
+  /** Entries of each I/O queue. */
+  ioQueueEntries = 0;
   /** I/O queues that were asked for; the controller may have granted fewer. */
   ioQueuesAsked = 0;
   /** Called once, when a queue died that nobody closed. */
@@ -120,6 +122,7 @@ export class Association {
   async connectIo(fields: IoQueueFields): Promise<void> {
     const queue = await this.#openQueue(fields);
     this.ioQueues.push(queue);
+    this.ioQueueEntries = fields.entries;
     await this.#fabricsConnect(queue, fields);
   }
 

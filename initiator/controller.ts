@@ -7,7 +7,7 @@ import { EventEmitter } from 'node:events';
 import { within } from '../native/common/clock.ts';
 import type { Counters } from '../native/common/counters.ts';
 import { messageOf } from '../native/common/errors.ts';
-import type { BenchOptions, BenchResult } from '../native/index.ts';
+import type { BenchOptions, BenchResult, QueueId, ReactorIndex } from '../native/index.ts';
 import { NSID_ALL } from '../native/wire/sqe.ts';
 import { ChangedNamespacesLog, LogId } from '../native/wire/logs.ts';
 import { CommandSetSelected } from '../native/wire/registers.ts';
@@ -50,6 +50,11 @@ export interface QueueInfo {
   readonly entries: number;
   readonly reactor: number;
   readonly outstanding: number;
+}
+
+export interface DataQueue {
+  readonly id: QueueId;
+  readonly reactor: ReactorIndex;
 }
 
 export type ControllerState = 'live' | 'disconnecting' | 'disconnected' | 'lost';
@@ -168,10 +173,23 @@ export class Controller extends EventEmitter<ControllerEvents> {
   get queues(): readonly QueueInfo[] {
     return this.#association.ioQueues.map((queue, index) => ({
       qid: index + 1,
-      entries: queue.entries,
+      entries: this.#association.ioQueueEntries,
       reactor: this.#association.reactorOf(index + 1),
       outstanding: queue.outstanding,
     }));
+  }
+
+  /** For queues over several paths: where commands of this controller go, on each reactor. */
+  get dataQueues(): readonly DataQueue[] {
+    return this.#association.ioQueues.map(({ id }, index) => ({
+      id,
+      reactor: this.#association.reactorOf(index + 1),
+    }));
+  }
+
+  /** Bytes and blocks of one command; undefined for discovery controllers. */
+  get transferLimits(): TransferLimits | undefined {
+    return this.#namespaces?.limits;
   }
 
   /** In order of NSID. */
@@ -261,7 +279,7 @@ export class Controller extends EventEmitter<ControllerEvents> {
       door: lease.runtime.door,
       description: `${this.nqn} namespace ${nsid}`,
       queues: ioQueues.map((queue) => queue.id),
-      depth: Math.min(...ioQueues.map((queue) => queue.entries)) - 1,
+      depth: this.#association.ioQueueEntries - 1,
       commandTimeoutMs: this.#association.options.commandTimeoutMs,
       geometry: geometryOf(namespace, this.#data, limits),
       onDetached: (ended) => this.#attachments.delete(ended),
@@ -287,6 +305,12 @@ export class Controller extends EventEmitter<ControllerEvents> {
   disconnect(): Promise<void> {
     this.#disconnecting ??= this.#disconnect();
     return this.#disconnecting;
+  }
+
+  /** For paths: the association is given up as lost, without another word to the controller. */
+  async abandon(): Promise<void> {
+    this.#lose(new DisconnectedError(`${this.nqn} was given up`));
+    await this.#association.close();
   }
 
   get #adminOptions(): CommandOptions {

@@ -6,6 +6,13 @@ export { connect } from './connect.ts';
 export { discover } from './discovery.ts';
 export type { DiscoveredPath, DiscoveryLog } from './discovery.ts';
 export type { ConnectOptions, DiscoverOptions, TransportOptions } from './options.ts';
+export { MultipathSubsystem, connectPaths } from './multipath/subsystem.ts';
+export type { MultipathOptions, PathSpec } from './multipath/options.ts';
+export type { MultipathEvents, PathChange, PathView } from './multipath/events.ts';
+export type { PathState } from './multipath/path.ts';
+export type { AnaGroup, AnaState } from './multipath/ana-log.ts';
+export type { FenceOutcome, WritesPolicy } from './multipath/fence.ts';
+export type { PathPolicy } from '../native/index.ts';
 export type { Attachment } from './attachment.ts';
 export { Controller } from './controller.ts';
 export type {

@@ -5,7 +5,15 @@
  */
 import { NvmeStatusError } from '../native/common/errors.ts';
 import type { Clock } from '../native/common/clock.ts';
-import type { ConnectOptions, DeviceId, Door, QueueId, Tag } from '../native/index.ts';
+import type {
+  ConnectOptions,
+  DeviceId,
+  Door,
+  PathQueueOptions,
+  QueueId,
+  ReactorIndex,
+  Tag,
+} from '../native/index.ts';
 import type { QueueEvent, Runtime } from '../native/runtime.ts';
 import type { RegisteredMemory } from './buffers.ts';
 import { Deadlines, type Deadline } from './deadlines.ts';
@@ -97,37 +105,57 @@ class Pending implements RunningCommand {
 export type ConnectFailedEvent = Extract<QueueEvent, { readonly kind: 'connectFailed' }>;
 export type EstablishedEvent = Extract<QueueEvent, { readonly kind: 'queueEstablished' }>;
 
-export interface QueueOptions {
+interface AnyQueueOptions {
   readonly runtime: Runtime;
   readonly clock: Clock;
-  readonly device: DeviceId;
-  readonly connect: ConnectOptions;
   /** For messages: "I/O queue 1 of nqn…". */
   readonly label: string;
   /** The queue ended without `close`. */
   readonly onDied: (error: DisconnectedError) => void;
 }
 
+export interface QueueOptions extends AnyQueueOptions {
+  readonly device: DeviceId;
+  readonly connect: ConnectOptions;
+}
+
+/** What native tells of a queue over several paths. */
+export type PathEvent = Extract<QueueEvent, { readonly kind: 'pathRefused' | 'pathOverdue' }>;
+
+export interface PathQueueFields extends AnyQueueOptions {
+  readonly reactor: ReactorIndex;
+  readonly paths: PathQueueOptions;
+  readonly onPathEvent: (event: PathEvent) => void;
+}
+
 type State = 'connecting' | 'live' | 'closing' | 'dead';
 
 export class Queue {
-  readonly #options: QueueOptions;
+  readonly #options: AnyQueueOptions;
   readonly #door: Door;
   readonly #id: QueueId;
+  readonly #onPathEvent: ((event: PathEvent) => void) | undefined;
   readonly #pending = new Map<Tag, Pending>();
   readonly #onClosed: (() => void)[] = [];
   /** Commands that a dying queue gave back: `queueClosed` follows, and knows why it died. */
   readonly #dying: Pending[] = [];
   readonly #deadlines: Deadlines;
-  #state: State = 'connecting';
+  #state: State;
   #connected: ((result: EstablishedEvent | ConnectFailedEvent) => void) | undefined;
   #diedBecause = '';
 
-  private constructor(options: QueueOptions) {
+  private constructor(
+    options: AnyQueueOptions,
+    id: QueueId,
+    state: State,
+    onPathEvent?: (event: PathEvent) => void,
+  ) {
     this.#options = options;
     this.#door = options.runtime.door;
     this.#deadlines = new Deadlines(options.clock);
-    this.#id = this.#door.connect(options.device, options.connect);
+    this.#id = id;
+    this.#state = state;
+    this.#onPathEvent = onPathEvent;
     options.runtime.handleQueue(this.#id, (event) => {
       this.#handle(event);
     });
@@ -140,7 +168,8 @@ export class Queue {
   ): Promise<
     { queue: Queue; event: EstablishedEvent } | { queue: undefined; event: ConnectFailedEvent }
   > {
-    const queue = new Queue(options);
+    const id = options.runtime.door.connect(options.device, options.connect);
+    const queue = new Queue(options, id, 'connecting');
     const onAbort = (): void => {
       if (queue.#state === 'connecting') queue.#door.closeQueue(queue.#id);
     };
@@ -152,12 +181,14 @@ export class Queue {
     return event.kind === 'queueEstablished' ? { queue, event } : { queue: undefined, event };
   }
 
-  get id(): QueueId {
-    return this.#id;
+  /** A queue over several paths; live at once, although it has none yet. */
+  static overPaths(fields: PathQueueFields): Queue {
+    const id = fields.runtime.door.openPathQueue(fields.reactor, fields.paths);
+    return new Queue(fields, id, 'live', fields.onPathEvent);
   }
 
-  get entries(): number {
-    return this.#options.connect.depth;
+  get id(): QueueId {
+    return this.#id;
   }
 
   get live(): boolean {
@@ -267,7 +298,11 @@ export class Queue {
       case 'queueClosed':
         this.#closed(event.reason);
         return;
-      // Events of target queues; native never sends them for ours.
+      case 'pathRefused':
+      case 'pathOverdue':
+        this.#onPathEvent?.(event);
+        return;
+      // Events of other queues; native never sends them for ours.
       case 'capsule':
       case 'ioError':
         return;

@@ -2,6 +2,7 @@
  * Namespaces that hosts will not join, or should not: two subsystems with the same identity, and targets that export one
  * subsystem as paths to the same data but differ. Each target knows only its own configuration, so these are warnings.
  */
+import { CNTLID_MAX } from '../native/wire/fabrics.ts';
 import { derivedUuid } from './identity.ts';
 import type { NamespaceConfig, SubsystemConfig } from './config.ts';
 
@@ -15,21 +16,25 @@ interface Row {
   readonly text: string;
 }
 
-/** A subsystem with a range of controller ids is one of several. */
+/** A subsystem with a range of controller ids of its own is one of several. */
+function ownRange({ first, last }: SubsystemConfig['cntlids']): boolean {
+  return first !== 1 || last !== CNTLID_MAX;
+}
+
 const ROWS: readonly Row[] = [
   {
-    applies: ({ cntlids }, { shared }) => shared && cntlids === undefined,
-    text: 'a namespace is "shared" and its subsystem has no "cntlids"; if another target exports the same subsystem, hosts refuse controllers with equal ids: give each target a range of its own',
+    applies: ({ cntlids }, { shared }) => shared && !ownRange(cntlids),
+    text: 'a namespace is "shared" and its subsystem has all "cntlids"; if another target exports the same subsystem, hosts refuse controllers with equal ids: give each target a range of its own',
   },
   {
     applies: ({ nqn, cntlids }, namespace) =>
-      cntlids !== undefined &&
+      ownRange(cntlids) &&
       namespace.path !== undefined &&
       namespace.uuid === derivedUuid(nqn, namespace),
     text: 'the UUID of a namespace that several targets export is derived from its path; where another target has it at another path, hosts refuse that one: write the same "uuid" for all',
   },
   {
-    applies: ({ cntlids }, { memory }) => cntlids !== undefined && memory !== undefined,
+    applies: ({ cntlids }, { memory }) => ownRange(cntlids) && memory !== undefined,
     text: 'a namespace that several targets export lies in the memory of this one; hosts take the memories of the others for the same data and corrupt it: use a "path" that all have',
   },
 ];

@@ -1,5 +1,10 @@
 /** Options that the door's functions would take, if what they name existed. */
-import type { AttachOptions, BenchOptions, ConnectOptions } from '../../native/index.ts';
+import type {
+  AttachOptions,
+  BenchOptions,
+  ConnectOptions,
+  PathQueueOptions,
+} from '../../native/index.ts';
 
 /** Never given to anything. */
 export const NO_ID = 4_000_000_000;
@@ -53,4 +58,10 @@ export const ATTACH: AttachOptions = {
     deallocate: true,
     volatileWriteCache: false,
   },
+};
+
+export const PATH_QUEUE: PathQueueOptions = {
+  policy: 'round-robin',
+  ioTimeoutMs: 0,
+  retryDelaysMs: [0, 0, 0],
 };

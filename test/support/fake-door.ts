@@ -25,40 +25,21 @@ import type {
   ListenerId,
   NamespaceOptions,
   OperationId,
+  PathOptions,
+  PathQueueOptions,
   QueueId,
   QueueStatistics,
+  ReactorIndex,
   ReactorInfo,
   RuntimeOptions,
   TableId,
   Tag,
 } from '../../native/index.ts';
 import { Runtime } from '../../native/runtime.ts';
+import type { CompletedCommand, DoorCall, SubmittedCommand } from './fake-door-records.ts';
+import { FakePathQueue } from './fake-path-queue.ts';
 
-export interface DoorCall {
-  readonly name: keyof Door;
-  readonly args: readonly unknown[];
-}
-
-export interface SubmittedCommand {
-  readonly queue: QueueId;
-  readonly tag: Tag;
-  readonly sqe: Uint8Array;
-  readonly direction: DataDirection;
-  /** Bytes that go to the controller; empty for reads. */
-  readonly data: Uint8Array;
-  /** Bytes the host has room for (toHost) or sends (toController). */
-  readonly length: number;
-  /** The registered memory named by `submitBuffer`: a fake controller writes answers here. */
-  readonly memory: Uint8Array | undefined;
-}
-
-export interface CompletedCommand {
-  readonly queue: QueueId;
-  readonly tag: Tag;
-  readonly result: bigint;
-  readonly status: number;
-  readonly data: Uint8Array | undefined;
-}
+export type { CompletedCommand, DoorCall, SubmittedCommand } from './fake-door-records.ts';
 
 /** An Error with a `code`, as native throws them. */
 export function systemError(code: string, message: string): Error {
@@ -98,6 +79,9 @@ export class FakeDoor implements Door {
   readonly listeners = new Map<ListenerId, { readonly device: DeviceId; readonly port: number }>();
   readonly buffers = new Map<BufferId, ArrayBuffer>();
   readonly queues = new Set<QueueId>();
+  readonly pathQueues = new Map<QueueId, FakePathQueue>();
+  /** Tags that a queue over several paths gave on, to itself. */
+  readonly #forwarded = new Map<Tag, FakePathQueue>();
   #nextHandle = 1;
 
   constructor() {
@@ -107,8 +91,20 @@ export class FakeDoor implements Door {
   /** Delivers an event in a later microtask, after those emitted before it. */
   emit(event: DoorEvent): void {
     queueMicrotask(() => {
-      this.runtime.dispatch(event);
+      const forwarded = event.kind === 'completion' ? this.#forwarded.get(event.tag) : undefined;
+      if (forwarded && event.kind === 'completion') {
+        this.#forwarded.delete(event.tag);
+        forwarded.cameBack(event);
+      } else {
+        this.runtime.dispatch(event);
+      }
     });
+  }
+
+  /** For a queue over several paths: its command on one of them. */
+  forward(from: FakePathQueue, command: SubmittedCommand): void {
+    this.#forwarded.set(command.tag, from);
+    this.onSubmit?.(command);
   }
 
   callsOf(name: keyof Door): readonly DoorCall[] {
@@ -342,6 +338,38 @@ export class FakeDoor implements Door {
     return this.#submit('submitBuffer', queue, sqe, direction, copy, length, bytes);
   }
 
+  openPathQueue(reactor: ReactorIndex, options: PathQueueOptions): QueueId {
+    this.#record('openPathQueue', reactor, options);
+    const queue = this.#handle();
+    this.queues.add(queue);
+    this.pathQueues.set(queue, new FakePathQueue(queue, this));
+    return queue;
+  }
+
+  configurePathQueue(queue: QueueId, options: PathQueueOptions): void {
+    this.#record('configurePathQueue', queue, options);
+  }
+
+  setPath(queue: QueueId, path: number, options: PathOptions): void {
+    this.#record('setPath', queue, path, options);
+    this.pathQueues.get(queue)?.set(path, options);
+  }
+
+  removePath(queue: QueueId, path: number): OperationId {
+    this.#record('removePath', queue, path);
+    this.pathQueues.get(queue)?.remove(path);
+    return this.#operation('removePath');
+  }
+
+  releasePath(queue: QueueId, path: number, incarnation: number, repeat: boolean): void {
+    this.#record('releasePath', queue, path, incarnation, repeat);
+  }
+
+  setPathsFailing(queue: QueueId, failing: boolean): void {
+    this.#record('setPathsFailing', queue, failing);
+    this.pathQueues.get(queue)?.setFailing(failing);
+  }
+
   cancel(queue: QueueId, tag: Tag): void {
     this.#record('cancel', queue, tag);
     this.onCancel?.(queue, tag);
@@ -409,7 +437,10 @@ export class FakeDoor implements Door {
   /** The last event of a queue. */
   endQueue(queue: QueueId, reason: string): void {
     if (!this.queues.delete(queue)) return;
+    this.pathQueues.get(queue)?.close();
+    this.pathQueues.delete(queue);
     this.emit({ kind: 'queueClosed', queue, reason });
+    for (const overPaths of this.pathQueues.values()) overPaths.queueGone(queue);
   }
 
   /** The end of a change, for tests that hold it back with `onOperation`. */
@@ -429,7 +460,10 @@ export class FakeDoor implements Door {
     const tag = this.#handle();
     const command = { queue, tag, sqe: Uint8Array.from(sqe), direction, data, length, memory };
     this.#record(name, command);
-    if (this.queues.has(queue)) {
+    const overPaths = this.pathQueues.get(queue);
+    if (overPaths && this.queues.has(queue)) {
+      overPaths.submit(command);
+    } else if (this.queues.has(queue)) {
       this.onSubmit?.(command);
     } else {
       const nothing = { status: 0, result: 0n, data: new Uint8Array() };

@@ -1,0 +1,41 @@
+/** What a subsystem over several paths shows of itself, and what it tells as it happens. */
+import type { AnaGroup } from './ana-log.ts';
+import type { FenceOutcome } from './fence.ts';
+import type { PathState } from './path.ts';
+
+/** A path as it is shown to people and programs. */
+export interface PathView {
+  readonly endpoint: string;
+  readonly state: PathState;
+  /** Why it is not live; empty when it is. */
+  readonly reason: string;
+  readonly preferred: boolean;
+  readonly cntlid: number | undefined;
+  readonly queues: number;
+  readonly anaGroups: readonly AnaGroup[];
+}
+
+export interface PathChange {
+  readonly endpoint: string;
+  readonly from: PathState;
+  readonly to: PathState;
+  readonly reason: string;
+}
+
+export interface MultipathEvents {
+  pathState: [change: PathChange];
+  /** What a path says of its ANA groups is other than before. */
+  anaChange: [endpoint: string, groups: readonly AnaGroup[]];
+  namespacesChanged: [
+    change: {
+      readonly added: readonly number[];
+      readonly removed: readonly number[];
+      readonly changed: readonly number[];
+    },
+  ];
+  /** I/O that finds no path fails from now on, or waits again. */
+  failing: [nsid: number, failing: boolean];
+  /** Writes that a lost controller had may go again, or will not: `outcome` says by what guarantee. */
+  writesReleased: [endpoint: string, outcome: FenceOutcome];
+  warning: [error: Error];
+}

@@ -1,0 +1,377 @@
+/**
+ * One path to a subsystem: the controller behind it, and getting it back when it is lost. The states, and what moves
+ * between them:
+ *
+ *   connecting ──> live <──> reconnecting ──> failed        given up after ctrlLossMs, or refused for good
+ *        │           │             │             │
+ *        └───────────┴─────────────┴─────────────┴──> removing ──> removed
+ *
+ * Each life of the controller is an incarnation of the path. Runs on the JavaScript thread.
+ */
+import type { Timer } from '../../native/common/clock.ts';
+import { messageOf } from '../../native/common/errors.ts';
+import { StateMachine } from '../../native/common/state-machine.ts';
+import type { Moves } from '../../native/common/state-machine.ts';
+import { connectIn } from '../connect.ts';
+import type { Controller } from '../controller.ts';
+import type { Environment } from '../environment.ts';
+import type { AnaGroup, AnaState } from './ana-log.ts';
+import { readAnaLog } from './ana-log.ts';
+import type { ResolvedMultipath, ResolvedPath } from './options.ts';
+
+export type PathState = 'connecting' | 'live' | 'reconnecting' | 'failed' | 'removing' | 'removed';
+
+const MOVES: Moves<PathState> = {
+  connecting: ['live', 'reconnecting', 'failed', 'removing'],
+  live: ['reconnecting', 'failed', 'removing'],
+  reconnecting: ['live', 'failed', 'removing'],
+  failed: ['removing'],
+  removing: ['removed'],
+  removed: [],
+};
+
+/** A controller that cannot be a path of this subsystem, however often it is asked. */
+export class PathRefusedError extends Error {
+  override readonly name = 'PathRefusedError';
+}
+
+/** What a path tells its subsystem. */
+export interface PathOwner {
+  readonly environment: Environment;
+  readonly options: ResolvedMultipath;
+  /** Throws a PathRefusedError when this controller does not belong here; resolves when it is taken in. */
+  admit(path: Path, controller: Controller): void;
+  /** Its controller, its ANA states or its namespaces are others now. */
+  changed(path: Path): void;
+  /** The controller of this incarnation is lost; what it was sent may still be executed. */
+  lost(path: Path, controller: Controller): void;
+  moved(path: Path, from: PathState, reason: string): void;
+  warn(path: Path, error: Error): void;
+}
+
+/** The attempt to reconnect comes this part of the delay earlier at most, so that hosts do not come all at once. */
+const JITTER = 0.1;
+/** A path that refuses commands for no ANA reason is tried again after so long, then after twice that, … */
+const REFUSED_MS_MIN = 100;
+const REFUSED_MS_MAX = 1600;
+/** Linux gives a group in the state "change" twice the time that the controller says. */
+const ANATT_FACTOR = 2;
+
+export class Path {
+  readonly index: number;
+  readonly endpoint: string;
+  readonly preferred: boolean;
+  readonly #owner: PathOwner;
+  readonly #resolved: ResolvedPath;
+  readonly #machine: StateMachine<PathState>;
+  #controller: Controller | undefined;
+  #incarnation = 0;
+  #ana: ReadonlyMap<number, AnaGroup> | undefined;
+  #reason = '';
+  #lostAt: number | undefined;
+  #ioMayFail = false;
+  #attempting: AbortController | undefined;
+  #reading: Promise<void> | undefined;
+  #readAgain = false;
+  #refusedMs = REFUSED_MS_MIN;
+  readonly #timers = new Map<
+    'reconnect' | 'ctrlLoss' | 'fastIoFail' | 'anaTransition' | 'refused',
+    Timer
+  >();
+
+  constructor(owner: PathOwner, index: number, resolved: ResolvedPath) {
+    this.#owner = owner;
+    this.index = index;
+    this.#resolved = resolved;
+    this.endpoint = resolved.endpoint;
+    this.preferred = resolved.spec.preferred ?? false;
+    this.#machine = new StateMachine(`path ${this.endpoint}`, 'connecting', MOVES);
+  }
+
+  get state(): PathState {
+    return this.#machine.state;
+  }
+
+  /** Of the live path. */
+  get controller(): Controller | undefined {
+    return this.#controller;
+  }
+
+  /** Rises with each association; 0 before the first. */
+  get incarnation(): number {
+    return this.#incarnation;
+  }
+
+  /** Why it is not live. */
+  get reason(): string {
+    return this.#reason;
+  }
+
+  /** Since when it has been lost, on the clock; undefined while it is live. */
+  get lostAt(): number | undefined {
+    return this.#lostAt;
+  }
+
+  /** I/O need not wait for it any more. */
+  get hopeless(): boolean {
+    return this.#ioMayFail || this.#machine.is('failed', 'removing', 'removed');
+  }
+
+  /** On this path; a controller without ANA serves all its namespaces alike. */
+  anaState(group: number): AnaState {
+    if (!this.#ana) return 'optimized';
+    return this.#ana.get(group)?.state ?? 'inaccessible';
+  }
+
+  get anaGroups(): readonly AnaGroup[] {
+    return [...(this.#ana?.values() ?? [])];
+  }
+
+  /** Resolves when it is live. Rejects when the first attempt fails; it tries on unless it was refused. */
+  async start(): Promise<void> {
+    try {
+      await this.#attempt();
+    } catch (error) {
+      if (this.#machine.is('connecting')) this.#notConnected(error);
+      throw error;
+    }
+  }
+
+  /** Ends this association: the controller is lost, and reconnected. */
+  reset(reason: string): void {
+    const controller = this.#controller;
+    if (controller && this.#machine.is('live')) this.#lose(controller, reason);
+  }
+
+  /** The controller's ANA states once more; several wishes at a time make one reading more. */
+  async refreshAna(): Promise<void> {
+    this.#readAgain = true;
+    this.#reading ??= this.#readAna().finally(() => {
+      this.#reading = undefined;
+    });
+    await this.#reading;
+  }
+
+  /** Native says that it refused a command with this status (SC | SCT << 8), 0: memory. */
+  refused(ana: boolean): void {
+    if (!this.#machine.is('live')) return;
+    if (ana && this.#ana) {
+      void this.refreshAna();
+      return;
+    }
+    if (this.#timers.has('refused')) return;
+    this.#arm('refused', this.#refusedMs, () => {
+      this.#refusedMs = Math.min(2 * this.#refusedMs, REFUSED_MS_MAX);
+      this.#owner.changed(this);
+    });
+  }
+
+  /** For good. `drained` resolves when no command is there any more, or it need not be waited for. */
+  async remove(drained: () => Promise<unknown>): Promise<void> {
+    if (this.#machine.is('removing', 'removed')) return;
+    const controller = this.#controller;
+    this.#move('removing', 'removed by the user');
+    this.#stopTimers();
+    this.#attempting?.abort();
+    this.#owner.changed(this);
+    await drained();
+    this.#controller = undefined;
+    await controller?.disconnect();
+    this.#move('removed', 'removed by the user');
+  }
+
+  // ---- Connecting
+
+  async #attempt(): Promise<void> {
+    const { environment, options } = this.#owner;
+    const attempting = new AbortController();
+    this.#attempting = attempting;
+    const signals = [attempting.signal, ...(options.common.signal ? [options.common.signal] : [])];
+    const controller = await connectIn(environment, {
+      ...this.#resolved.connect,
+      signal: AbortSignal.any(signals),
+    }).finally(() => {
+      this.#attempting = undefined;
+    });
+    try {
+      await this.#take(controller);
+    } catch (error) {
+      this.#controller = undefined;
+      await controller.disconnect();
+      throw error;
+    }
+  }
+
+  async #take(controller: Controller): Promise<void> {
+    this.#owner.admit(this, controller);
+    this.#incarnation += 1;
+    this.#controller = controller;
+    this.#ana = undefined;
+    this.#follow(controller);
+    if (controller.data.cmicAna) this.#ana = await this.#anaOf(controller);
+    if (controller.state !== 'live') throw new Error('the association was lost at once');
+    if (!this.#machine.can('live')) throw new Error(`the path is ${this.state}`);
+    this.#stopTimers();
+    this.#lostAt = undefined;
+    this.#ioMayFail = false;
+    this.#refusedMs = REFUSED_MS_MIN;
+    this.#move('live', '');
+    this.#watchTransition();
+    this.#owner.changed(this);
+  }
+
+  #follow(controller: Controller): void {
+    controller.once('disconnected', (error) => {
+      if (this.#controller === controller) this.#lose(controller, error.message);
+    });
+    controller.on('warning', (error) => {
+      this.#owner.warn(this, error);
+    });
+    controller.on('namespacesChanged', () => {
+      if (this.#controller === controller) this.#owner.changed(this);
+    });
+    controller.on('asyncEvent', ({ kind }) => {
+      if (kind === 'anaChange' && this.#controller === controller) void this.refreshAna();
+    });
+  }
+
+  // ---- Losing it, and getting it back
+
+  #lose(controller: Controller, reason: string): void {
+    if (!this.#machine.is('live')) return;
+    const { clock } = this.#owner.environment;
+    this.#controller = undefined;
+    this.#lostAt = clock.now();
+    this.#stopTimers();
+    this.#owner.lost(this, controller);
+    this.#beginReconnecting(reason);
+    this.#owner.changed(this);
+    // Not disconnect(): what is lost cannot be shut down in good order.
+    void controller.abandon();
+  }
+
+  #notConnected(error: unknown): void {
+    this.#lostAt ??= this.#owner.environment.clock.now();
+    if (error instanceof PathRefusedError) {
+      this.#move('failed', error.message);
+      return;
+    }
+    this.#beginReconnecting(messageOf(error));
+  }
+
+  #beginReconnecting(reason: string): void {
+    const { ctrlLossMs, fastIoFailMs, reconnectDelayMs } = this.#owner.options;
+    if (ctrlLossMs === 0) {
+      this.#move('failed', reason);
+      return;
+    }
+    this.#move('reconnecting', reason);
+    if (ctrlLossMs !== Infinity) {
+      this.#arm('ctrlLoss', ctrlLossMs, () => {
+        this.#attempting?.abort();
+        this.#move('failed', `${this.#reason}; given up after ${ctrlLossMs} ms`);
+        this.#stopTimers();
+        this.#owner.changed(this);
+      });
+    }
+    if (fastIoFailMs !== Infinity) {
+      this.#arm('fastIoFail', fastIoFailMs, () => {
+        this.#ioMayFail = true;
+        this.#owner.changed(this);
+      });
+    }
+    this.#armReconnect(reconnectDelayMs);
+  }
+
+  #armReconnect(delayMs: number): void {
+    this.#arm('reconnect', delayMs * (1 - JITTER * Math.random()), () => {
+      void this.#reconnect();
+    });
+  }
+
+  async #reconnect(): Promise<void> {
+    const { clock } = this.#owner.environment;
+    const { reconnectDelayMs } = this.#owner.options;
+    const began = clock.now();
+    try {
+      await this.#attempt();
+    } catch (error) {
+      if (!this.#machine.is('reconnecting')) return;
+      this.#reason = messageOf(error);
+      if (error instanceof PathRefusedError) {
+        this.#stopTimers();
+        this.#move('failed', error.message);
+        this.#owner.changed(this);
+        return;
+      }
+      this.#owner.warn(this, new Error(`path ${this.endpoint}: ${this.#reason}`));
+      this.#armReconnect(Math.max(0, reconnectDelayMs - (clock.now() - began)));
+    }
+  }
+
+  // ---- ANA
+
+  async #readAna(): Promise<void> {
+    while (this.#readAgain) {
+      this.#readAgain = false;
+      const controller = this.#controller;
+      if (controller?.data.cmicAna !== true) return;
+      try {
+        const ana = await this.#anaOf(controller);
+        if (this.#controller !== controller) return;
+        this.#ana = ana;
+      } catch (error) {
+        if (this.#controller !== controller) return;
+        this.#owner.warn(this, error instanceof Error ? error : new Error(messageOf(error)));
+      }
+      this.#watchTransition();
+      this.#owner.changed(this);
+    }
+  }
+
+  async #anaOf(controller: Controller): Promise<ReadonlyMap<number, AnaGroup>> {
+    const log = await readAnaLog((fields) => controller.getLogPage(fields), controller.data);
+    return log.groups;
+  }
+
+  /** A group that stays in the state "change" for too long costs the association. */
+  #watchTransition(): void {
+    const changing = this.anaGroups.some(({ state }) => state === 'change');
+    if (!changing) {
+      this.#timers.get('anaTransition')?.cancel();
+      this.#timers.delete('anaTransition');
+    } else if (!this.#timers.has('anaTransition')) {
+      const seconds = this.#controller?.data.anatt ?? 0;
+      this.#arm('anaTransition', ANATT_FACTOR * seconds * 1000, () => {
+        this.reset(`an ANA group was in the state "change" for twice ANATT (${seconds} s)`);
+      });
+    }
+  }
+
+  // ---- Small things
+
+  #arm(
+    name: 'reconnect' | 'ctrlLoss' | 'fastIoFail' | 'anaTransition' | 'refused',
+    ms: number,
+    then: () => void,
+  ): void {
+    this.#timers.get(name)?.cancel();
+    const timer = this.#owner.environment.clock.after(ms, () => {
+      this.#timers.delete(name);
+      then();
+    });
+    this.#timers.set(name, timer);
+  }
+
+  #stopTimers(): void {
+    for (const timer of this.#timers.values()) timer.cancel();
+    this.#timers.clear();
+  }
+
+  #move(to: PathState, reason: string): void {
+    const from = this.#machine.state;
+    this.#machine.move(to);
+    this.#reason = reason;
+    this.#owner.moved(this, from, reason);
+  }
+}

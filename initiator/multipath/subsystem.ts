@@ -1,0 +1,475 @@
+/**
+ * A subsystem that is reached over several paths: one set of namespaces, whose I/O goes on as long as one path does, and
+ * waits while there is none. What belongs to one path stands in path.ts, to one namespace in namespace-head.ts; here paths
+ * are taken in, and namespaces and paths brought together. Runs on the JavaScript thread.
+ */
+import { EventEmitter } from 'node:events';
+import { NvmeofError } from '../../native/common/errors.ts';
+import { MULTIPATH, PATHS_MAX } from '../../native/index.ts';
+import type { BenchResult, PathPolicy, PathQueueOptions } from '../../native/index.ts';
+import type { RuntimeLease } from '../../native/shared-runtime.ts';
+import { Attachment, geometryOf } from '../attachment.ts';
+import { BufferPool } from '../buffers.ts';
+import type { RegisteredBuffer } from '../buffers.ts';
+import type { TransferLimits } from '../bring-up.ts';
+import type { Controller, ControllerBenchOptions } from '../controller.ts';
+import { systemEnvironment } from '../environment.ts';
+import type { Environment } from '../environment.ts';
+import { ArgumentError, DisconnectedError } from '../errors.ts';
+import type { Namespace } from '../namespace.ts';
+import type { PathEvent } from '../queue.ts';
+import type { AnaGroup } from './ana-log.ts';
+import type { MultipathEvents, PathView } from './events.ts';
+import { LostWrites } from './lost-writes.ts';
+import { NamespaceHead, joinProblem, otherIdentity } from './namespace-head.ts';
+import type { HeadContext } from './namespace-head.ts';
+import { resolveMultipath } from './options.ts';
+import type { MultipathOptions, PathSpec, ResolvedMultipath } from './options.ts';
+import { Path, PathRefusedError } from './path.ts';
+import type { PathOwner, PathState } from './path.ts';
+
+const STATUS_TYPE_PATH = 3;
+const ANA_CODES: ReadonlySet<number> = new Set([0x01, 0x02, 0x03]);
+/** CRDT is in units of 100 ms. */
+const RETRY_DELAY_UNIT_MS = 100;
+
+function sameGroups(a: readonly AnaGroup[], b: readonly AnaGroup[]): boolean {
+  return (
+    a.length === b.length && a.every(({ id, state }, i) => b[i]?.id === id && b[i].state === state)
+  );
+}
+
+export class MultipathSubsystem extends EventEmitter<MultipathEvents> implements PathOwner {
+  readonly environment: Environment;
+  readonly options: ResolvedMultipath;
+  readonly #lease: RuntimeLease;
+  readonly #pool: BufferPool;
+  readonly #paths = new Map<number, Path>();
+  readonly #heads = new Map<number, NamespaceHead>();
+  readonly #shownGroups = new Map<Path, readonly AnaGroup[]>();
+  readonly #conflicts = new Map<string, string>();
+  readonly #attachments = new Set<Attachment>();
+  readonly #lostWrites: LostWrites;
+  #queueOptions: PathQueueOptions;
+  /** Of the first controller: others must be its equals. */
+  #first: { readonly data: Controller['data']; readonly limits: TransferLimits } | undefined;
+  #closing: Promise<void> | undefined;
+
+  /** Resolves when one path is live and its namespaces are known; the others are connected beside it. */
+  static async connect(
+    options: MultipathOptions,
+    environment: Environment = systemEnvironment,
+  ): Promise<MultipathSubsystem> {
+    const resolved = resolveMultipath(options);
+    const subsystem = new MultipathSubsystem(resolved, environment);
+    const starts = resolved.paths.map((spec) => subsystem.#startPath(spec.spec));
+    try {
+      await Promise.any(starts);
+    } catch (error) {
+      await subsystem.disconnect();
+      throw error instanceof AggregateError ? error.errors[0] : error;
+    }
+    return subsystem;
+  }
+
+  private constructor(options: ResolvedMultipath, environment: Environment) {
+    super();
+    this.options = options;
+    this.environment = environment;
+    const { cores, pollForever, commandTimeoutMs } = options.common;
+    this.#lease = environment.acquire({ ...(cores ? { cores } : {}), pollForever });
+    this.#pool = new BufferPool(this.#lease.runtime.door, MULTIPATH);
+    this.#queueOptions = {
+      policy: options.policy,
+      ioTimeoutMs: commandTimeoutMs,
+      retryDelaysMs: [0, 0, 0],
+    };
+    this.#lostWrites = new LostWrites({
+      clock: environment.clock,
+      writes: options.writes,
+      peers: (lost) => this.#livePaths(lost),
+      onOver: (path, incarnation, outcome) => {
+        const repeat = outcome.guarantee !== 'none';
+        for (const head of this.#heads.values()) head.release(path, incarnation, repeat);
+        this.emit('writesReleased', path.endpoint, outcome);
+      },
+      onRefused: (path, peer, reason) => {
+        this.emit(
+          'warning',
+          new Error(
+            `path ${path.endpoint} was lost, and ${peer} could not end its controller: ${reason}`,
+          ),
+        );
+      },
+    });
+  }
+
+  get nqn(): string {
+    return this.options.nqn;
+  }
+
+  get policy(): PathPolicy {
+    return this.#queueOptions.policy;
+  }
+
+  get paths(): readonly PathView[] {
+    return [...this.#paths.values()].map((path) => ({
+      endpoint: path.endpoint,
+      state: path.state,
+      reason: path.reason,
+      preferred: path.preferred,
+      cntlid: path.controller?.cntlid,
+      queues: path.controller?.queues.length ?? 0,
+      anaGroups: path.anaGroups,
+    }));
+  }
+
+  /** In order of NSID. */
+  get namespaces(): readonly Namespace[] {
+    return [...this.#heads.values()]
+      .map(({ namespace }) => namespace)
+      .sort((a, b) => a.nsid - b.nsid);
+  }
+
+  namespace(nsid: number): Namespace {
+    return this.#head(nsid).namespace;
+  }
+
+  /** Memory that commands use without a copy, on whichever path. */
+  allocateBuffer(bytes: number): RegisteredBuffer {
+    return this.#pool.allocate(bytes);
+  }
+
+  /** Counters of the data path; see `Controller.counters`. */
+  counters(): Readonly<Record<string, number>> {
+    return this.#lease.runtime.door.counters();
+  }
+
+  /** Resolves when the path is live. Rejects when it is not at once: unless it was refused, it is tried on. */
+  addPath(spec: PathSpec): Promise<void> {
+    this.#checkOpen();
+    return this.#startPath(spec);
+  }
+
+  /** Commands that are there may end first; the other paths take what comes. */
+  async removePath(endpoint: string): Promise<void> {
+    const path = [...this.#paths.values()].find((each) => each.endpoint === endpoint);
+    if (!path) {
+      const known = this.paths.map((each) => each.endpoint).join(', ');
+      throw new ArgumentError(`there is no path ${endpoint}; there are ${known}`);
+    }
+    await path.remove(() => Promise.all([...this.#heads.values()].map((head) => head.drain(path))));
+    this.#paths.delete(path.index);
+    this.#evaluate();
+  }
+
+  setPolicy(policy: PathPolicy): void {
+    this.#configure({ ...this.#queueOptions, policy });
+  }
+
+  /** As `Controller.attach`; what is attached outlives any path. */
+  attach(nsid: number): Attachment {
+    this.#checkOpen();
+    const head = this.#head(nsid);
+    const first = this.#first;
+    if (!first) throw new DisconnectedError(`${this.nqn} was never connected`);
+    const attachment = new Attachment({
+      door: this.#lease.runtime.door,
+      description: `${this.nqn} namespace ${nsid}`,
+      queues: head.queueIds,
+      depth: this.options.common.depth - 1,
+      commandTimeoutMs: 0,
+      geometry: geometryOf(head.namespace, first.data, first.limits),
+      onDetached: (ended) => this.#attachments.delete(ended),
+    });
+    this.#attachments.add(attachment);
+    return attachment;
+  }
+
+  /** Native load over the paths. */
+  bench(options: ControllerBenchOptions): Promise<BenchResult> {
+    this.#checkOpen();
+    const head = this.#head(options.nsid);
+    return this.#lease.runtime.door.bench({
+      ...options,
+      lbaBytes: head.namespace.lbaSize,
+      commandTimeoutMs: 0,
+      queues: head.queueIds,
+    });
+  }
+
+  /** Every path in good order. I/O that waits for a path ends with an error. */
+  disconnect(): Promise<void> {
+    this.#closing ??= this.#disconnect();
+    return this.#closing;
+  }
+
+  async #disconnect(): Promise<void> {
+    this.#lostWrites.close();
+    const heads = [...this.#heads.values()];
+    for (const head of heads) head.setFailing(true);
+    const detached = Promise.all([...this.#attachments].map((each) => each.detach()));
+    const paths = [...this.#paths.values()];
+    await Promise.all(
+      paths.map((path) => path.remove(() => Promise.all(heads.map((head) => head.drain(path))))),
+    );
+    await Promise.all(heads.map((head) => head.close()));
+    await detached;
+    this.#pool.close();
+    this.#lease.release();
+  }
+
+  // ---- What paths tell
+
+  admit(path: Path, controller: Controller): void {
+    const { data, transferLimits } = controller;
+    if (!transferLimits)
+      throw new PathRefusedError(`path ${path.endpoint}: it is a discovery controller`);
+    this.#refuseTwins(path, controller);
+    const first = this.#first;
+    if (first) {
+      if (data.sn !== first.data.sn) {
+        throw new PathRefusedError(
+          `path ${path.endpoint}: its serial number (SN) is "${data.sn}", on the other paths "${first.data.sn}"; targets that share a subsystem must be configured with the same`,
+        );
+      }
+      if (transferLimits.transferBytesMax < first.limits.transferBytesMax) {
+        throw new PathRefusedError(
+          `path ${path.endpoint}: its commands carry ${transferLimits.transferBytesMax} bytes (MDTS), those of the other paths ${first.limits.transferBytesMax}`,
+        );
+      }
+    }
+    this.#first ??= { data, limits: transferLimits };
+  }
+
+  changed(path: Path): void {
+    const groups = path.anaGroups;
+    if (path.state === 'live') {
+      this.#configureDelays(path);
+      this.#addHeads(path);
+      if (!sameGroups(this.#shownGroups.get(path) ?? [], groups)) {
+        this.#shownGroups.set(path, groups);
+        this.emit('anaChange', path.endpoint, groups);
+      }
+    }
+    for (const head of this.#heads.values()) this.#updateHead(head, path);
+    this.#evaluate();
+  }
+
+  lost(path: Path, controller: Controller): void {
+    for (const head of this.#heads.values()) head.lost(path);
+    this.#lostWrites.begin(path, controller);
+  }
+
+  moved(path: Path, from: PathState, reason: string): void {
+    if (path.state === 'live') this.#lostWrites.peerCame();
+    this.emit('pathState', { endpoint: path.endpoint, from, to: path.state, reason });
+  }
+
+  warn(_path: Path, error: Error): void {
+    this.emit('warning', error);
+  }
+
+  // ---- Paths
+
+  async #startPath(spec: PathSpec): Promise<void> {
+    const resolved = this.options.resolvePath(spec);
+    const twin = [...this.#paths.values()].find(({ endpoint }) => endpoint === resolved.endpoint);
+    if (twin) {
+      throw new NvmeofError(
+        'PATH_EXISTS',
+        `there is a path ${twin.endpoint} already; it is ${twin.state}`,
+        {
+          object: twin.endpoint,
+        },
+      );
+    }
+    const index = Array.from({ length: PATHS_MAX }, (_, each) => each).find(
+      (each) => !this.#paths.has(each),
+    );
+    if (index === undefined) throw new ArgumentError(`a subsystem has at most ${PATHS_MAX} paths`);
+    const path = new Path(this, index, resolved);
+    this.#paths.set(index, path);
+    try {
+      await path.start();
+    } catch (error) {
+      if (path.state !== 'reconnecting') this.#paths.delete(index);
+      throw error;
+    }
+  }
+
+  #livePaths(lost: Path): Controller[] {
+    const live = [...this.#paths.values()].filter((path) => path.state === 'live');
+    live.sort((a, b) => Number(a === lost) - Number(b === lost));
+    return live.flatMap(({ controller }) => controller ?? []);
+  }
+
+  #refuseTwins(path: Path, controller: Controller): void {
+    for (const other of this.#paths.values()) {
+      if (other === path || !other.controller) continue;
+      if (other.controller.cntlid === controller.cntlid) {
+        throw new PathRefusedError(
+          `path ${path.endpoint}: its controller id (CNTLID) ${controller.cntlid} is that of path ${other.endpoint}; targets that share a subsystem need disjoint ranges of them`,
+        );
+      }
+      if (!controller.data.cmicMultiController) {
+        throw new PathRefusedError(
+          `path ${path.endpoint}: the subsystem has one controller only (CMIC bit 1 is 0)`,
+        );
+      }
+    }
+  }
+
+  #configureDelays(path: Path): void {
+    const data = path.controller?.data;
+    if (!data) return;
+    const told = [data.crdt1, data.crdt2, data.crdt3].map((units) => units * RETRY_DELAY_UNIT_MS);
+    const now = this.#queueOptions.retryDelaysMs;
+    const [a = 0, b = 0, c = 0] = told.map((ms, index) => Math.max(ms, now[index] ?? 0));
+    if (a === now[0] && b === now[1] && c === now[2]) return;
+    this.#configure({ ...this.#queueOptions, retryDelaysMs: [a, b, c] });
+  }
+
+  #configure(options: PathQueueOptions): void {
+    this.#queueOptions = options;
+    for (const head of this.#heads.values()) head.configure(options);
+  }
+
+  // ---- Namespaces
+
+  #addHeads(path: Path): void {
+    const added: number[] = [];
+    if (this.#closing) return;
+    for (const namespace of path.controller?.namespaces ?? []) {
+      const known = this.#heads.get(namespace.nsid);
+      if (known && !this.#replaces(known, path, namespace)) continue;
+      // What has its NSID but is another namespace replaces it when no path serves that any more.
+      const head = new NamespaceHead(this.#headContext(), namespace.facts);
+      this.#heads.set(namespace.nsid, head);
+      added.push(namespace.nsid);
+      for (const other of this.#paths.values()) if (other !== path) this.#updateHead(head, other);
+    }
+    if (added.length > 0) this.emit('namespacesChanged', { added, removed: [], changed: [] });
+  }
+
+  #updateHead(head: NamespaceHead, path: Path): void {
+    const controller = path.state === 'live' ? path.controller : undefined;
+    const namespace = controller?.namespaces.find(({ nsid }) => nsid === head.nsid);
+    if (!controller) return;
+    head.update(path, controller, namespace !== undefined && this.#joins(head, path, namespace));
+  }
+
+  #replaces(head: NamespaceHead, path: Path, namespace: Namespace): boolean {
+    const other = otherIdentity(head.facts, namespace.facts);
+    if (other === undefined || !head.alone(path)) return false;
+    this.emit(
+      'warning',
+      new Error(`namespace ${head.nsid} is another one at ${path.endpoint}: ${other}`),
+    );
+    this.#removeHead(head.nsid);
+    this.emit('namespacesChanged', { added: [], removed: [head.nsid], changed: [] });
+    return true;
+  }
+
+  /** A path that has served the namespace says what is true of it now; a new one must agree. */
+  #joins(head: NamespaceHead, path: Path, namespace: Namespace): boolean {
+    const serves = head.serves(path);
+    const conflict = head.alone(path)
+      ? undefined
+      : joinProblem(head.facts, namespace.facts, !serves);
+    const key = `${path.index}/${head.nsid}`;
+    if (conflict !== undefined) {
+      if (this.#conflicts.get(key) !== conflict) {
+        this.#conflicts.set(key, conflict);
+        this.emit(
+          'warning',
+          new Error(`path ${path.endpoint} is not used for namespace ${head.nsid}: ${conflict}`),
+        );
+      }
+      return false;
+    }
+    this.#conflicts.delete(key);
+    const { lbaCount, writeProtected } = head.facts;
+    head.namespace.update(namespace.facts);
+    if (
+      serves &&
+      (lbaCount !== namespace.lbaCount || writeProtected !== namespace.writeProtected)
+    ) {
+      this.emit('namespacesChanged', { added: [], removed: [], changed: [head.nsid] });
+    }
+    return true;
+  }
+
+  #headContext(): HeadContext {
+    const { runtime, reactors } = this.#lease;
+    const limits = this.#first?.limits;
+    if (!limits) throw new Error('no controller was admitted');
+    return {
+      runtime,
+      clock: this.environment.clock,
+      reactors,
+      nqn: this.nqn,
+      pool: this.#pool,
+      limits,
+      paths: this.#queueOptions,
+      distance: () => 0,
+      onPathEvent: (event) => {
+        this.#onPathEvent(event);
+      },
+    };
+  }
+
+  #onPathEvent(event: PathEvent): void {
+    const path = this.#paths.get(event.path);
+    if (!path) return;
+    if (event.kind === 'pathOverdue') {
+      path.reset(`a command had no answer in ${this.#queueOptions.ioTimeoutMs} ms`);
+      return;
+    }
+    const type = (event.status >> 8) & 7;
+    path.refused(type === STATUS_TYPE_PATH && ANA_CODES.has(event.status & 0xff));
+  }
+
+  /** After each change: whether I/O that finds no path shall wait or fail, and which namespaces are no more. */
+  #evaluate(): void {
+    if (this.#closing) return;
+    const paths = [...this.#paths.values()];
+    const removed: number[] = [];
+    for (const head of this.#heads.values()) {
+      const live = paths.filter(({ state }) => state === 'live');
+      const has = ({ controller }: Path): boolean =>
+        controller?.namespaces.some(({ nsid }) => nsid === head.nsid) === true;
+      if (live.length > 0 && !live.some(has)) {
+        removed.push(head.nsid);
+        continue;
+      }
+      const failing = paths.every((path) => path.hopeless);
+      if (head.setFailing(failing)) this.emit('failing', head.nsid, failing);
+    }
+    for (const nsid of removed) this.#removeHead(nsid);
+    if (removed.length > 0) this.emit('namespacesChanged', { added: [], removed, changed: [] });
+  }
+
+  #removeHead(nsid: number): void {
+    const head = this.#heads.get(nsid);
+    this.#heads.delete(nsid);
+    head?.namespace.update(undefined);
+    void head?.close();
+  }
+
+  #head(nsid: number): NamespaceHead {
+    const head = this.#heads.get(nsid);
+    if (head) return head;
+    const known = this.namespaces.map((each) => each.nsid).join(', ') || 'none';
+    throw new ArgumentError(`the subsystem has no namespace ${nsid}; it has ${known}`);
+  }
+
+  #checkOpen(): void {
+    if (this.#closing) throw new DisconnectedError(`${this.nqn} is disconnected`);
+  }
+}
+
+/** Connects to a subsystem over all the paths given; see `MultipathSubsystem`. */
+export function connectPaths(options: MultipathOptions): Promise<MultipathSubsystem> {
+  return MultipathSubsystem.connect(options);
+}
