@@ -21,7 +21,7 @@ const QUICK = { reconnectDelayMs: 100, keepAliveMs: 1000 } as const;
 interface Scope {
   readonly target: Target;
   readonly addresses: readonly [string, string];
-  connect(options?: Partial<MultipathOptions>): Promise<MultipathSubsystem>;
+  readonly connect: (options?: Partial<MultipathOptions>) => Promise<MultipathSubsystem>;
 }
 
 /** A target with two ports and one namespace in memory. */
