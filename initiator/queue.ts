@@ -270,6 +270,7 @@ export class Queue {
       // Events of target queues; native never sends them for ours.
       case 'capsule':
       case 'ioError':
+      case 'queueQuiet':
         return;
     }
   }

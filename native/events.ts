@@ -181,6 +181,7 @@ const DECODERS: Readonly<Record<number, (record: EventRecord) => DoorEvent>> = {
     value: Number(value),
     message: utf8.decode(second),
   }),
+  9: ({ id }) => ({ kind: 'queueQuiet', queue: id }),
 };
 
 /** Copies what it returns: the buffer is reused at once. */

@@ -20,6 +20,7 @@ enum class EventKind : uint16_t {
       6,  // id queue, tag, code 0 ok, 1 queue died, 2 cancelled; first: 16-byte CQE; second: data
   IoError = 7,        // id queue, code status | parameter << 16; first: 64-byte SQE
   OperationDone = 8,  // id operation, code errno, value; second: message
+  QueueQuiet = 9,     // id queue: it ends, and nothing of it can change a backing any more
 };
 
 // Bounds of one event's parts; push() refuses to go beyond them (a programmer's error).
