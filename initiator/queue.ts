@@ -305,6 +305,7 @@ export class Queue {
       // Events of other queues; native never sends them for ours.
       case 'capsule':
       case 'ioError':
+      case 'queueQuiet':
         return;
     }
   }

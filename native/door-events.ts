@@ -39,6 +39,8 @@ export type DoorEvent =
       readonly privateData: Uint8Array;
       readonly message: string;
     }
+  /** Target: the queue ends, no command of it begins any more, and none can change a backing; `queueClosed` follows. */
+  | { readonly kind: 'queueQuiet'; readonly queue: QueueId }
   /** Last event of a queue: nothing of it is in flight, its buffers and keys are back. */
   | { readonly kind: 'queueClosed'; readonly queue: QueueId; readonly reason: string }
   /** Target: a command outside the native I/O table, with its data if it sends some. Answer with `complete`. */

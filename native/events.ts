@@ -181,8 +181,9 @@ const DECODERS: Readonly<Record<number, (record: EventRecord) => DoorEvent>> = {
     value: Number(value),
     message: utf8.decode(second),
   }),
-  9: ({ id, tag, code }) => ({ kind: 'pathRefused', queue: id, path: tag, status: code }),
-  10: ({ id, tag }) => ({ kind: 'pathOverdue', queue: id, path: tag }),
+  9: ({ id }) => ({ kind: 'queueQuiet', queue: id }),
+  10: ({ id, tag, code }) => ({ kind: 'pathRefused', queue: id, path: tag, status: code }),
+  11: ({ id, tag }) => ({ kind: 'pathOverdue', queue: id, path: tag }),
 };
 
 /** Copies what it returns: the buffer is reused at once. */

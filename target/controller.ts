@@ -82,6 +82,8 @@ export class Controller implements PropertySource {
   });
   #cc = 0;
   #life: Life | undefined;
+  /** The end of the life that ends. */
+  #quiet: Promise<void> = Promise.resolve();
   #closing: Promise<void> | undefined;
 
   constructor(
@@ -224,16 +226,25 @@ export class Controller implements PropertySource {
   #beginLife(): string | undefined {
     if (this.discovery) return undefined;
     try {
-      this.#life = this.subsystem.fences.begin(this.cntlid, this, (reason) => this.close(reason));
+      this.#life = this.subsystem.fences.begin(this.cntlid, this, async (reason) => {
+        void this.close(reason);
+        await this.#quiet;
+      });
       return undefined;
     } catch (error) {
       return messageOf(error);
     }
   }
 
-  #endLife(): void {
-    if (this.#life) this.subsystem.fences.over(this.#life);
+  /** Ends the life there is, when these queues, all it has, are quiet. */
+  async #endLife(queues: readonly TargetQueue[]): Promise<void> {
+    const life = this.#life;
+    if (!life) return;
+    const quiet = Promise.all(queues.map((queue) => queue.quiet));
+    await this.#quiesced(quiet);
+    if (this.#life !== life) return;
     this.#life = undefined;
+    this.subsystem.fences.over(life);
   }
 
   /** Controller Level Reset (NVMe Base 2.1 section 3.7.2): I/O queues go, settings return to their defaults. */
@@ -247,9 +258,9 @@ export class Controller implements PropertySource {
     this.#dropAsyncEvents();
     const queues = [...this.ioQueues.values()];
     for (const queue of queues) queue.close();
-    void Promise.all(queues.map(({ closed }) => closed)).then(() => {
+    this.#quiet = this.#endLife(queues);
+    void Promise.all([this.#quiet, ...queues.map(({ closed }) => closed)]).then(() => {
       if (!this.#machine.is('resetting')) return;
-      this.#endLife();
       this.#machine.move('disabled');
       // The host may have set CC.EN again meanwhile.
       this.#settle();
@@ -333,21 +344,21 @@ export class Controller implements PropertySource {
     this.asyncEvents.clear();
     const queues = [...this.ioQueues.values(), this.adminQueue];
     for (const queue of queues) queue.close();
-    await this.#quiesced(Promise.all(queues.map(({ closed }) => closed)));
-    this.#endLife();
+    this.#quiet = this.#endLife(queues);
+    await Promise.all([this.#quiet, ...queues.map(({ closed }) => closed)]);
     this.subsystem.detach(this);
     this.#context.log.info({ ...this.summary, reason }, 'host gone');
     this.#context.emit('controllerDeleted', this.summary, reason);
   }
 
   /** Hosts that cannot ask wait as long as CQT says: whoever keeps a disk slower than that must hear of it. */
-  async #quiesced(closed: Promise<unknown>): Promise<void> {
+  async #quiesced(quiet: Promise<unknown>): Promise<void> {
     const { commandQuiesceMs } = this.subsystem;
-    if (await within(this.#context.clock, commandQuiesceMs, closed)) return;
+    if (await within(this.#context.clock, commandQuiesceMs, quiet)) return;
     this.#context.log.error(
       { ...this.summary, commandQuiesceMs },
       'commands of a controller that has ended are still in a backing beyond the command quiesce time: a host that only waits may be overtaken; raise "commandQuiesceMs" of the subsystem, or look at the disk',
     );
-    await closed;
+    await quiet;
   }
 }

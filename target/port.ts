@@ -189,7 +189,8 @@ export class Port {
         status: event.status,
         parameter: event.parameter,
       });
-    } else if (event.kind === 'queueClosed') this.#ended(queue, event.reason);
+    } else if (event.kind === 'queueQuiet') queue.quieted();
+    else if (event.kind === 'queueClosed') this.#ended(queue, event.reason);
     else if (event.kind === 'connectFailed') this.#ended(queue, event.message);
   }
 

@@ -22,6 +22,8 @@ export class TargetQueue {
   /** Entries, as agreed at connection management. */
   readonly depth: number;
   readonly closed: Promise<void>;
+  /** No command of it begins any more, and none can change a backing. With `closed` at the latest. */
+  readonly quiet: Promise<void>;
   controller: Controller | undefined;
   readonly #door: Door;
   readonly #machine = new StateMachine<QueueState>('queue', 'unconnected', {
@@ -33,6 +35,7 @@ export class TargetQueue {
     closed: [],
   });
   #resolveClosed: () => void = () => undefined;
+  #resolveQuiet: () => void = () => undefined;
 
   constructor(door: Door, id: QueueId, arrival: Arrival, cmQid: number, depth: number) {
     this.#door = door;
@@ -42,6 +45,9 @@ export class TargetQueue {
     this.depth = depth;
     this.closed = new Promise((resolve) => {
       this.#resolveClosed = resolve;
+    });
+    this.quiet = new Promise((resolve) => {
+      this.#resolveQuiet = resolve;
     });
   }
 
@@ -74,8 +80,14 @@ export class TargetQueue {
     this.#door.closeQueue(this.id);
   }
 
+  /** Native says so; `ended` follows. */
+  quieted(): void {
+    this.#resolveQuiet();
+  }
+
   /** Native's last word. */
   ended(): void {
+    this.#resolveQuiet();
     this.#machine.move('closed');
     this.#resolveClosed();
   }

@@ -20,9 +20,10 @@ enum class EventKind : uint16_t {
       6,  // id queue, tag, code 0 ok, 1 queue died, 2 cancelled; first: 16-byte CQE; second: data
   IoError = 7,        // id queue, code status | parameter << 16; first: 64-byte SQE
   OperationDone = 8,  // id operation, code errno, value; second: message
+  QueueQuiet = 9,     // id queue: it ends, and nothing of it can change a backing any more
   // Of queues over several paths (multipath/path_queue.h):
-  PathRefused = 9,   // id queue, tag path, code status (0: the path could not take a command)
-  PathOverdue = 10,  // id queue, tag path
+  PathRefused = 10,  // id queue, tag path, code status (0: the path could not take a command)
+  PathOverdue = 11,  // id queue, tag path
 };
 
 // Bounds of one event's parts; push() refuses to go beyond them (a programmer's error).

@@ -4,6 +4,8 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "nvmf/target_queue.h"
+
 namespace nvmeof::nvmf {
 
 namespace {
@@ -47,6 +49,14 @@ void move(Command* command, CommandState to) {
   }
   if (command->list) command->list->unlink(command);
   command->state = to;
+  const bool touches =
+      to == CommandState::Executing || (to == CommandState::Fetching && command->in_place);
+  if (touches == command->touching) return;
+  command->touching = touches;
+  if (touches)
+    command->queue->touching++;
+  else
+    command->queue->touching--;
 }
 
 void Command::reset() {

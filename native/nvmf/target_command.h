@@ -60,6 +60,7 @@ struct Command {
   CommandState state = CommandState::Free;
   bool posted = false;       // Fetching: the READ is posted; else it waits for credits
   bool aborted = false;      // ends with Command Abort Requested as soon as nothing touches it
+  bool touching = false;     // counted in its queue's `touching`
   bool in_submit = false;    // inside Channel::submit()
   bool done_inside = false;  // ... and it completed there
   Command* previous = nullptr;

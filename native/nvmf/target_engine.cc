@@ -326,6 +326,7 @@ int TargetEngineImpl::reap(bool cq_dry) {
   int ended = 0;
   for (size_t i = 0; i < ending_.size();) {
     TargetQueue* queue = ending_[i];
+    report_quiet(queue);
     if (queue->state == QueueState::Gone && queue->qp && cq_dry) {
       queue->qp.reset();
       drop_commands(queue, true);
@@ -339,6 +340,14 @@ int TargetEngineImpl::reap(bool cq_dry) {
     ended++;
   }
   return ended;
+}
+
+// Once it dies no command begins any more; a host that fails over need not wait for the connection
+// to end too.
+void TargetEngineImpl::report_quiet(TargetQueue* queue) {
+  if (queue->quiet || queue->touching > 0 || queue->state < QueueState::Dying) return;
+  queue->quiet = true;
+  sink_->push(EventKind::QueueQuiet, queue->id, 0, 0, 0, {}, {});
 }
 
 void TargetEngineImpl::finish_queue(TargetQueue* queue) {

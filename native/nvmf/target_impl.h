@@ -106,6 +106,7 @@ class TargetEngineImpl final : public TargetEngine {
   // target_engine.cc
   int reap(bool cq_dry);
   void check_deadlines();
+  void report_quiet(TargetQueue* queue);
   void establish(TargetQueue* queue);
   void kill(TargetQueue* queue, std::string reason);
   void gone(TargetQueue* queue, const std::string& reason);

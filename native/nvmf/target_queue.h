@@ -54,6 +54,8 @@ struct TargetQueue {
   std::unique_ptr<Command[]> slots;
   uint32_t slot_count = 0;
   uint32_t live = 0;         // slots not free
+  uint32_t touching = 0;     // commands that a backing has, or that are fetched into one
+  bool quiet = false;        // reported: it ends, and has none of these any more
   uint32_t outstanding = 0;  // commands received and not answered: what the depth limits
   CommandList free;
   // Capsules that are no commands yet: a ring of depth entries.

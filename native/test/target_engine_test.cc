@@ -612,6 +612,7 @@ TEST(a_queue_dies_with_commands_in_every_state) {
     b.rig.engine->complete(7, tag, 0, 0, {});
     // The backing still holds memory: the queue may not be reported closed yet.
     CHECK_EQ(b.rig.sink.count(EventKind::QueueClosed), 0u);
+    CHECK_EQ(b.rig.sink.count(EventKind::QueueQuiet), 0u);
     CHECK_EQ(b.rig.counter("live.targetCommands"), 8u);
     CHECK_EQ(b.rig.counter("live.targetReceives"), 2u);
     b.backing.release_one(EIO);
@@ -620,6 +621,7 @@ TEST(a_queue_dies_with_commands_in_every_state) {
     b.backing.hold = false;
     b.backing.release_all();
     b.expect_closed("");
+    CHECK_EQ(b.rig.sink.count(EventKind::QueueQuiet), 1u);
     CHECK_EQ(b.rig.fabric.live_queue_pairs(), 1u);  // the host's own
   }
 }
@@ -694,6 +696,35 @@ TEST(both_ends_may_disconnect_at_once) {
   b.host.disconnect();
   b.rig.engine->close(7);
   b.expect_closed("");
+}
+
+// Who fails over waits for the writes that a backing has, not for a connection that takes its time
+// to end.
+TEST(a_queue_is_quiet_when_no_backing_has_a_command_of_it) {
+  Bound b;
+  b.rig.fabric.hold_disconnects = true;
+  b.backing.hold = true;
+  for (uint16_t cid = 0; cid < 3; cid++) b.host.send(write_of(b.host, cid));
+  b.rig.settle();
+  CHECK_EQ(b.backing.held(), 3u);
+  b.rig.engine->close(7);
+  b.rig.settle();
+  b.rig.now += kSecond;
+  b.rig.settle();
+  for (int i = 0; i < 3; i++) {
+    CHECK_EQ(b.rig.sink.count(EventKind::QueueQuiet), 0u);
+    b.backing.release_one();
+    b.rig.settle();
+  }
+  CHECK_EQ(b.rig.sink.count(EventKind::QueueQuiet), 1u);
+  CHECK_EQ(b.rig.sink.last(EventKind::QueueQuiet)->id, 7u);
+  CHECK_EQ(b.rig.sink.count(EventKind::QueueClosed), 0u);
+  b.backing.hold = false;
+  b.rig.now += 11 * kSecond;
+  b.expect_closed("closed by the target");
+  CHECK_EQ(b.rig.sink.count(EventKind::QueueQuiet), 1u);
+  b.rig.fabric.hold_disconnects = false;
+  b.rig.settle();
 }
 
 TEST(a_provider_that_never_reports_the_end_is_given_up) {

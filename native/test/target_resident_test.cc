@@ -206,6 +206,30 @@ TEST(a_write_that_met_a_shrinking_namespace_is_fetched_again) {
   CHECK_EQ(r.backing.seen.size(), 1u);
 }
 
+TEST(a_queue_that_dies_is_quiet_when_nothing_is_fetched_into_memory_any_more) {
+  Resident r;
+  const uint32_t target = r.host.target_qp();
+  fill(r, 0x5A);
+  r.rig.fabric.hold_disconnects = true;
+  r.rig.fabric.hold(target, true);
+  r.host.send(write(r, 1, 100, 8192));
+  r.rig.settle();
+  r.rig.engine->close(7);
+  r.rig.settle();
+  CHECK_EQ(r.rig.sink.count(EventKind::QueueQuiet), 0u);
+  CHECK_EQ(r.rig.counter("live.targetCommands"), 1u);
+  r.rig.now += 1'000'000'000;  // patience ends: the work requests are flushed
+  r.rig.settle();
+  CHECK_EQ(r.rig.sink.count(EventKind::QueueQuiet), 1u);
+  CHECK_EQ(r.rig.sink.count(EventKind::QueueClosed), 0u);
+  const std::vector<uint8_t> then = r.backing.bytes;
+  r.rig.fabric.hold(target, false);
+  r.rig.settle();
+  CHECK(r.backing.bytes == then);
+  r.rig.fabric.hold_disconnects = false;
+  r.rig.settle();
+}
+
 TEST(a_namespace_stays_until_what_is_written_to_it_has_come) {
   for (const bool dies : {false, true}) {
     Resident r;

@@ -434,6 +434,11 @@ export class FakeDoor implements Door {
     else this.endQueue(queue, 'closed by us');
   }
 
+  /** A queue that ends has nothing in a backing any more; without this the end says so. */
+  quietQueue(queue: QueueId): void {
+    this.emit({ kind: 'queueQuiet', queue });
+  }
+
   /** The last event of a queue. */
   endQueue(queue: QueueId, reason: string): void {
     if (!this.queues.delete(queue)) return;

@@ -133,6 +133,23 @@ describe('Cross-Controller Reset', () => {
       expect(source.answered(tag)).to.include({ status: 'success', result: IMMEDIATE });
     });
 
+    it('does not wait for connections that take their time to end', async () => {
+      const io = await rig.ioQueue(life.cntlid);
+      held.add(io.id);
+      held.add(impacted.id);
+      const tag = source.post(command(life));
+      await settle();
+      rig.door.quietQueue(impacted.id);
+      await settle();
+      expect(source.answered(tag)).to.be.undefined;
+      rig.door.quietQueue(io.id);
+      await settle();
+      expect(source.answered(tag)).to.include({ status: 'success', result: IMMEDIATE });
+      expect([impacted.open, io.open]).to.deep.equal([true, true]);
+      // Its id is not given away meanwhile.
+      expect((await lifeOf(await rig.host())).cntlid).not.to.equal(life.cntlid);
+    });
+
     it('goes on in the log page, with an event, when that takes longer', async () => {
       const io = await rig.ioQueue(life.cntlid);
       held.add(io.id);
