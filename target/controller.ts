@@ -272,6 +272,7 @@ export class Controller implements PropertySource {
     for (const queue of queues) queue.close();
     await Promise.all(queues.map(({ closed }) => closed));
     this.subsystem.detach(this);
+    this.#context.drain.controllerGone();
     this.#context.log.info({ ...this.summary, reason }, 'host gone');
     this.#context.emit('controllerDeleted', this.summary, reason);
   }

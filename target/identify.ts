@@ -123,7 +123,7 @@ function identifyNamespace(namespace: Namespace): Page {
     dlfeatRead: 1,
     dlfeatWriteZeroesDeallocate: info?.canDeallocate ?? false,
     nvmcap: blocks * BigInt(config.blockSize),
-    nsattrWriteProtected: namespace.readOnly,
+    nsattrWriteProtected: namespace.writeProtected,
     nguid: namespace.nguid,
     lbaf: [{ ms: 0, lbads: Math.log2(config.blockSize), rp: 0 }],
   });
@@ -162,7 +162,7 @@ const zeros = (): Page => new Uint8Array(IDENTIFY_BYTES);
 function independent(namespace: Namespace): Page {
   return IdentifyIndependentNamespace.encode({
     nmicShared: true,
-    nsattrWriteProtected: namespace.readOnly,
+    nsattrWriteProtected: namespace.writeProtected,
     ready: true,
   });
 }

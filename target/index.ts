@@ -2,13 +2,18 @@
  * Public face of the target: `import { Target } from 'nvmeof/target'`.
  */
 export { Target } from './target.ts';
-export type { ControllerView, StartOptions } from './target.ts';
-export { formatConfig, loadConfig, parseConfig, saveConfig } from './config.ts';
+export type { StartOptions } from './target.ts';
+export type { ControllerView, NamespaceView, PortView, SubsystemView } from './views.ts';
+export type { DrainReport } from './drain.ts';
+export { formatConfig, loadConfig, parseConfig } from './config.ts';
+export { saveConfig } from './save-config.ts';
 export type {
   NamespaceConfig,
   NamespaceOptions,
   PortConfig,
   PortOptions,
+  ReferralConfig,
+  ReferralOptions,
   SubsystemConfig,
   SubsystemOptions,
   TargetConfig,
@@ -24,3 +29,4 @@ export type { PlacementRule, PlacementView } from './placement.ts';
 export type { QueueReport, ReactorReport, TargetStatistics } from './statistics.ts';
 export type { Counters } from '../native/common/counters.ts';
 export { NvmeofError, NvmeStatusError } from '../native/common/errors.ts';
+export { applySteps, difference } from './reload.ts';

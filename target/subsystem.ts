@@ -127,6 +127,7 @@ export class Subsystem {
 
   /** Changes who may connect, and ends the controllers of hosts that no longer may. */
   async setHosts(rules: HostRules): Promise<void> {
+    if (this.#removing) throw this.#removingError();
     this.access.set(rules);
     await this.closeControllers(
       'host no longer allowed',
@@ -184,13 +185,34 @@ export class Subsystem {
     });
   }
 
+  /** Resolves when no write that came before is in flight any more, or when writes may come. */
+  protectNamespace(nsid: number, writeProtected: boolean): Promise<void> {
+    return this.#change(async () => {
+      const namespace = this.#find(nsid);
+      if (!writeProtected && namespace.readOnly) {
+        throw new NvmeofError(
+          'NAMESPACE_READ_ONLY',
+          `namespace ${nsid}: ${namespace.name} is opened read-only; remove the namespace, and add it without readOnly`,
+          { object: namespace.name },
+        );
+      }
+      const before = namespace.config.writeProtected;
+      if (before === writeProtected) return;
+      const told = namespace.writeProtected;
+      namespace.protect(writeProtected);
+      try {
+        if (namespace.enabled) await this.#show(namespace);
+      } catch (error) {
+        namespace.protect(before);
+        throw error;
+      }
+      if (namespace.enabled && namespace.writeProtected !== told) this.#changed(nsid);
+    });
+  }
+
   /** Controllers first, then namespaces. A second call is an error. */
   async remove(reason: string): Promise<void> {
-    if (this.#removing) {
-      throw new NvmeofError('SUBSYSTEM_REMOVING', `${this.nqn} is being removed already`, {
-        object: this.nqn,
-      });
-    }
+    if (this.#removing) throw this.#removingError();
     this.#removing = true;
     await this.closeControllers(reason);
     await this.#serial.run(async () => {
@@ -206,9 +228,13 @@ export class Subsystem {
   #change<T>(change: () => Promise<T>): Promise<T> {
     return this.#serial.run(() => {
       if (!this.#removing) return change();
-      throw new NvmeofError('SUBSYSTEM_REMOVING', `${this.nqn} is being removed`, {
-        object: this.nqn,
-      });
+      throw this.#removingError();
+    });
+  }
+
+  #removingError(): NvmeofError {
+    return new NvmeofError('SUBSYSTEM_REMOVING', `${this.nqn} is being removed already`, {
+      object: this.nqn,
     });
   }
 
@@ -254,17 +280,23 @@ export class Subsystem {
       await namespace.open(runtime.door, false);
     }
     try {
-      await runtime.operation(
-        runtime.door.setNamespace(this.table, namespace.nsid, {
-          backing: namespace.backing ?? 0,
-          writeProtected: namespace.readOnly,
-          maxTransferBytes: MAX_TRANSFER_BYTES,
-        }),
-      );
+      await this.#show(namespace);
     } catch (error) {
       await namespace.close(runtime.door);
       throw error;
     }
+  }
+
+  /** Makes it what the I/O queues find under its NSID. */
+  async #show(namespace: Namespace): Promise<void> {
+    const { runtime } = this.#context;
+    await runtime.operation(
+      runtime.door.setNamespace(this.table, namespace.nsid, {
+        backing: namespace.backing ?? 0,
+        writeProtected: namespace.writeProtected,
+        maxTransferBytes: MAX_TRANSFER_BYTES,
+      }),
+    );
   }
 
   async #disable(namespace: Namespace): Promise<void> {

@@ -28,6 +28,7 @@ import {
   namespaceSchema,
   parseConfig,
   portSchema,
+  portsOverlap,
   subsystemSchema,
 } from './config.ts';
 import type {
@@ -42,7 +43,9 @@ import type {
 import type { Context } from './context.ts';
 import type { Controller } from './controller.ts';
 import { Discovery } from './discovery.ts';
-import type { ControllerSummary, QueueSummary, TargetEvents } from './events.ts';
+import { Drain } from './drain.ts';
+import type { DrainReport } from './drain.ts';
+import type { TargetEvents } from './events.ts';
 import type { HostRules } from './host-access.ts';
 import { completeSubsystem } from './identity.ts';
 import { silentLog } from './log.ts';
@@ -50,9 +53,13 @@ import type { Log } from './log.ts';
 import { Placement } from './placement.ts';
 import type { PlacementRule, PlacementView } from './placement.ts';
 import { Port } from './port.ts';
+import { Referrals } from './referrals.ts';
+import { warnOfSharedIdentities } from './shared-identities.ts';
 import { reportQueues, reportReactor } from './statistics.ts';
 import type { TargetStatistics } from './statistics.ts';
 import { Subsystem } from './subsystem.ts';
+import { viewPort, viewSubsystem } from './views.ts';
+import type { ControllerView, PortView, SubsystemView } from './views.ts';
 
 export interface StartOptions {
   /** The reactors to run on; stays the caller's. Absent: a share of this process's own. */
@@ -61,12 +68,6 @@ export interface StartOptions {
   readonly clock?: Clock;
   /** Which reactor takes a new queue. */
   readonly placement?: PlacementRule;
-}
-
-export interface ControllerView extends ControllerSummary {
-  readonly ready: boolean;
-  readonly keepAliveMs: number;
-  readonly queues: readonly QueueSummary[];
 }
 
 const DISCOVERY_CONFIG: SubsystemConfig = {
@@ -90,6 +91,8 @@ export class Target extends EventEmitter<TargetEvents> {
   readonly #ports = new Map<number, Port>();
   readonly #subsystems = new Map<string, Subsystem>();
   readonly #changes = new Serial();
+  /** Discovery services elsewhere that hosts are told of. */
+  readonly referrals: Referrals;
   #lastPortId = 0;
   #closing: Promise<void> | undefined;
 
@@ -130,9 +133,21 @@ export class Target extends EventEmitter<TargetEvents> {
       measure: () => lease.runtime.door.reactors().filter(({ index }) => mine.has(index)),
       rule: services.placement,
     });
+    this.referrals = new Referrals(config.referrals, () => {
+      this.#discoveryChanged();
+    });
+    const drain = new Drain({
+      clock,
+      controllers: () => this.#nvmSubsystems().flatMap((one) => [...one.controllers.values()]),
+      changed: () => {
+        this.#discoveryChanged();
+      },
+    });
     const discovery = new Discovery({
       ports: { [Symbol.iterator]: () => this.#ports.values() },
       subsystems: { [Symbol.iterator]: () => this.#subsystems.values() },
+      referrals: () => this.referrals.all,
+      serving: () => !drain.active,
     });
     this.#context = {
       runtime: lease.runtime,
@@ -140,6 +155,7 @@ export class Target extends EventEmitter<TargetEvents> {
       log: services.log ?? silentLog,
       subsystems: this.#subsystems,
       discovery,
+      drain,
       emit: (event, ...args) => {
         (this as EventEmitter).emit(event, ...args);
       },
@@ -154,8 +170,22 @@ export class Target extends EventEmitter<TargetEvents> {
     return {
       ...this.#config,
       ports: [...this.#ports.values()].map(({ config }) => config),
-      subsystems: this.#nvmSubsystems().map(({ config }) => config),
+      subsystems: this.#nvmSubsystems().flatMap(({ removing, config }) => (removing ? [] : config)),
+      referrals: [...this.referrals.all],
     };
+  }
+
+  get subsystems(): SubsystemView[] {
+    return this.#nvmSubsystems().map(viewSubsystem);
+  }
+
+  get ports(): PortView[] {
+    return [...this.#ports.values()].map(viewPort);
+  }
+
+  /** Whether new associations are refused. */
+  get drained(): boolean {
+    return this.#context.drain.active;
   }
 
   get controllers(): ControllerView[] {
@@ -218,6 +248,15 @@ export class Target extends EventEmitter<TargetEvents> {
           'PORT_IN_CAPSULE',
           `inCapsuleBytes ${config.inCapsuleBytes}: buffers are sized for ${this.#inCapsuleBytesMax} since the start; start with a port that has more`,
           { object: config.address },
+        );
+      }
+      const twin = [...this.#ports.values()].find((one) => portsOverlap(one.config, config));
+      if (twin) {
+        const object = formatEndpoint(twin.endpoint);
+        throw new NvmeofError(
+          'PORT_EXISTS',
+          `there is a port at ${object} already; remove it first, or choose another address or port`,
+          { object },
         );
       }
       const reactors = this.#reactorsFor(config);
@@ -324,7 +363,7 @@ export class Target extends EventEmitter<TargetEvents> {
         await subsystem.remove('could not be opened');
         throw error;
       }
-      this.#warnOfSharedIdentities(subsystem);
+      warnOfSharedIdentities(this.#context.log, subsystem, this.#nvmSubsystems());
       this.#subsystems.set(config.nqn, subsystem);
       this.#discoveryChanged();
     });
@@ -353,7 +392,7 @@ export class Target extends EventEmitter<TargetEvents> {
     const config = check(namespaceSchema, options, 'namespace');
     const subsystem = this.#find(nqn);
     const { nsid } = await subsystem.addNamespace(config);
-    this.#warnOfSharedIdentities(subsystem);
+    warnOfSharedIdentities(this.#context.log, subsystem, this.#nvmSubsystems());
     return nsid;
   }
 
@@ -375,7 +414,22 @@ export class Target extends EventEmitter<TargetEvents> {
     await this.#find(nqn).resizeNamespace(nsid, bytes);
   }
 
+  /** Hosts may write or not. Resolves when that holds for all I/O. */
+  async protectNamespace(nqn: string, nsid: number, writeProtected: boolean): Promise<void> {
+    await this.#find(nqn).protectNamespace(nsid, writeProtected);
+  }
+
   // The end.
+
+  /** Refuses new associations, gives hosts `waitMs` to leave, and ends the associations that are left once their I/O has ended. */
+  drain(waitMs = 0): Promise<DrainReport> {
+    return this.#context.drain.run(waitMs);
+  }
+
+  /** Takes hosts again after `drain`. */
+  resume(): void {
+    this.#context.drain.resume();
+  }
 
   /** Takes no new connections, lets I/O in flight finish, ends all controllers, closes backings and devices. */
   close(): Promise<void> {
@@ -423,23 +477,6 @@ export class Target extends EventEmitter<TargetEvents> {
 
   #nvmSubsystems(): Subsystem[] {
     return [...this.#subsystems.values()].filter(({ discovery }) => !discovery);
-  }
-
-  /** Hosts join paths by UUID and NGUID: two subsystems with the same ones are refused by them. */
-  #warnOfSharedIdentities(subsystem: Subsystem): void {
-    for (const other of this.#nvmSubsystems()) {
-      if (other === subsystem) continue;
-      for (const { config } of other.namespaces.values()) {
-        const twin = [...subsystem.namespaces.values()].find(
-          (mine) => mine.config.uuid === config.uuid || mine.config.nguid === config.nguid,
-        );
-        if (!twin) continue;
-        this.#context.log.warn(
-          { uuid: config.uuid, subsystems: [other.nqn, subsystem.nqn] },
-          'two subsystems have a namespace with the same UUID or NGUID; hosts refuse the second',
-        );
-      }
-    }
   }
 
   #discoveryChanged(): void {
