@@ -30,3 +30,8 @@ export type { QueueReport, ReactorReport, TargetStatistics } from './statistics.
 export type { Counters } from '../native/common/counters.ts';
 export { NvmeofError, NvmeStatusError } from '../native/common/errors.ts';
 export { applySteps, difference } from './reload.ts';
+export { Gate } from './control/gate.ts';
+export { ControlServer } from './control/server.ts';
+export type { ControlOptions } from './control/server.ts';
+export { LOG_LEVELS } from './control/method.ts';
+export type { ControlTools, LogLevel, Service } from './control/method.ts';
