@@ -1,3 +1,4 @@
+/** The version of this package. */
 import { readFileSync } from 'node:fs';
 
 /** package.json is one folder up from the sources' root and from dist/. */
