@@ -138,7 +138,7 @@ const REFUSALS: ReadonlyMap<StatusName, Refusal> = new Map<StatusName, Refusal>(
     (cause, { nqn }) =>
       new ConnectError(
         'CONNECT_BUSY',
-        `subsystem "${nqn}" has no controller left; try again later`,
+        `subsystem "${nqn}" has no controller left, or its target is drained; try again later`,
         { object: nqn, cause },
       ),
   ],

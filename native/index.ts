@@ -422,6 +422,12 @@ export interface Door {
 
   /** Either side: graceful disconnect; `queueClosed` follows. */
   closeQueue(queue: QueueId): void;
+
+  /**
+   * Tells a service manager what became of this service: `state` as in sd_notify(3), to the datagram socket at `socket`, a path or
+   * @ and an abstract name. Throws with `code` when nobody listens there.
+   */
+  notifyService(socket: string, state: string): void;
 }
 
 /** Every function of the addon, with the number of arguments it needs. The door test compares both. */
@@ -472,4 +478,5 @@ export const DOOR_FUNCTIONS = {
   serveClients: 2,
   detach: 1,
   closeQueue: 1,
+  notifyService: 2,
 } as const satisfies Readonly<Record<keyof Door, number>>;

@@ -2,10 +2,11 @@
  * What a target is told to export: the schema of the configuration file and of `Target.start`. Every error names the place in
  * the file and what would be right there. Holds no behaviour; identities that are left out are derived in identity.ts.
  */
-import { readFile, rename, writeFile } from 'node:fs/promises';
+import { readFile } from 'node:fs/promises';
 import { z } from 'zod';
 import { NvmeofError, messageOf } from '../native/common/errors.ts';
-import { parseAddress } from '../native/common/address.ts';
+import { isWildcard, parseAddress, sameAddress } from '../native/common/address.ts';
+import type { Address } from '../native/common/address.ts';
 import { isUuid, nqnProblem } from '../native/common/nqn.ts';
 import { parseSize } from '../native/common/size.ts';
 import { CNTLID_MAX, DISCOVERY_NQN, NVME_RDMA_PORT } from '../native/wire/fabrics.ts';
@@ -28,7 +29,7 @@ export const IN_CAPSULE_BYTES_MAX = 16_384;
 export const IN_CAPSULE_BYTES_DEFAULT = 4096;
 
 /** Text with units, a byte count, or (from programs) a bigint. */
-const anySize = z
+export const sizeSchema = z
   .union([z.string(), z.number(), z.bigint()], {
     error: 'must be a size: bytes, or text like "256MiB"',
   })
@@ -111,6 +112,18 @@ export const portSchema = z.strictObject({
   cores: portCores.optional(),
 });
 
+/** A discovery service elsewhere that hosts are told of (NVMe Base 2.1 section 5.1.12.3.1, subsystem type 1). */
+export const referralSchema = z.strictObject({
+  address: address.refine(
+    (text) => !text.includes('%'),
+    'a zone means something on one machine only; write an address that hosts reach without one',
+  ),
+  port: z.number().int().min(1).max(65535).default(NVME_RDMA_PORT),
+  /** Name of that discovery subsystem. */
+  nqn: nqn.default(DISCOVERY_NQN),
+  transport: z.enum(['rdma', 'tcp']).default('rdma'),
+});
+
 interface FileKeys {
   readonly size?: bigint | undefined;
   readonly cache: string;
@@ -140,14 +153,16 @@ export const namespaceSchema = z
     /** Absent: the lowest free one. */
     nsid: z.number().int().min(1).max(NSID_MAX).optional(),
     path: z.string().min(1).optional(),
-    memory: anySize.optional(),
-    null: anySize.optional(),
+    memory: sizeSchema.optional(),
+    null: sizeSchema.optional(),
     /** Of a file; absent: what the file has. */
-    size: anySize.optional(),
+    size: sizeSchema.optional(),
     blockSize: z
       .union([z.literal(512), z.literal(4096)], { error: 'must be 512 or 4096' })
       .default(512),
     readOnly: z.boolean().default(false),
+    /** Hosts may not write; unlike readOnly it is changed while the target runs. */
+    writeProtected: z.boolean().default(false),
     uuid: z.string().refine(isUuid, 'must be a UUID').optional(),
     nguid: hex(16).optional(),
     cache: z.enum(['write-back', 'write-through', 'direct']).default('write-back'),
@@ -209,17 +224,58 @@ export const subsystemSchema = z
         context.addIssue({
           code: 'custom',
           path: ['namespaces', index, 'nsid'],
-          message: `nsid ${nsid} is used twice`,
+          message: `nsid ${nsid} is used twice; give one of them another, or leave it out for a free one`,
         });
       }
       seen.add(nsid);
     });
   });
 
+/** The entry that is the same as an earlier one, for a message that names both; -1: none. */
+function earlier<T>(all: readonly T[], index: number, same: (a: T, b: T) => boolean): number {
+  const one = all[index] as T;
+  return all.slice(0, index).findIndex((other) => same(other, one));
+}
+
+/** Undefined for what is no address: that is told where it stands. */
+function addressOf(text: string): Address | undefined {
+  try {
+    return parseAddress(text);
+  } catch {
+    return undefined;
+  }
+}
+
+type Place = Pick<PortConfig, 'address' | 'port'>;
+
+/** Whether two ports would listen in one place. */
+export function portsOverlap(a: Place, b: Place): boolean {
+  const [first, second] = [addressOf(a.address), addressOf(b.address)];
+  if (!first || !second || a.port !== b.port || first.family !== second.family) return false;
+  return isWildcard(first) || isWildcard(second) || sameAddress(first, second);
+}
+
+/** Whether two referrals lead to one discovery service. */
+export function sameReferral(
+  a: Place & Pick<ReferralConfig, 'transport'>,
+  b: Place & Pick<ReferralConfig, 'transport'>,
+): boolean {
+  const [first, second] = [addressOf(a.address), addressOf(b.address)];
+  if (!first || !second || a.port !== b.port) return false;
+  return a.transport === b.transport && sameAddress(first, second);
+}
+
 export const targetSchema = z
   .strictObject({
     ports: z.array(portSchema).min(1, 'needs at least one port to listen on'),
     subsystems: z.array(subsystemSchema).default([]),
+    referrals: z.array(referralSchema).default([]),
+    /** Where `nvmeof target` opens its control socket; false: nowhere. Absent: its default place. */
+    control: z
+      .union([z.string().min(1), z.literal(false)], {
+        error: 'must be the path of a socket, or false for none',
+      })
+      .optional(),
     /** One reactor per entry, pinned to that core; -1: not pinned. Absent: those that run, else one. */
     cores: z.array(z.number().int().min(-1)).min(1).optional(),
     pollForever: z.boolean().default(false),
@@ -250,6 +306,24 @@ export const targetSchema = z
         context.addIssue({ code: 'custom', path: ['ports', port, 'cores', index], message });
       });
     });
+    target.ports.forEach(({ address: where, port }, index) => {
+      const other = earlier(target.ports, index, portsOverlap);
+      if (other < 0) return;
+      context.addIssue({
+        code: 'custom',
+        path: ['ports', index],
+        message: `${where} port ${port} is that of ports[${other}]; give it another address or port, or leave it out`,
+      });
+    });
+    target.referrals.forEach(({ address: where, port }, index) => {
+      const other = earlier(target.referrals, index, sameReferral);
+      if (other < 0) return;
+      context.addIssue({
+        code: 'custom',
+        path: ['referrals', index],
+        message: `${where} port ${port} is that of referrals[${other}]; leave it out`,
+      });
+    });
     const endpoints = endpointsOf(target.ports);
     const seen = new Set<string>();
     target.subsystems.forEach((subsystem, index) => {
@@ -266,7 +340,7 @@ export const targetSchema = z
         context.addIssue({
           code: 'custom',
           path: ['subsystems', index, 'nqn'],
-          message: `${subsystem.nqn} is used twice`,
+          message: `${subsystem.nqn} is used twice; write its namespaces into one entry, or rename one`,
         });
       }
       seen.add(subsystem.nqn);
@@ -278,12 +352,14 @@ export type TargetOptions = z.input<typeof targetSchema>;
 export type PortOptions = z.input<typeof portSchema>;
 export type SubsystemOptions = z.input<typeof subsystemSchema>;
 export type NamespaceOptions = z.input<typeof namespaceSchema>;
+export type ReferralOptions = z.input<typeof referralSchema>;
 
 /** After the schema: defaults filled in, sizes as bigint. */
 export type TargetConfig = z.output<typeof targetSchema>;
 export type PortConfig = z.output<typeof portSchema>;
 export type SubsystemConfig = z.output<typeof subsystemSchema>;
 export type NamespaceConfig = z.output<typeof namespaceSchema>;
+export type ReferralConfig = z.output<typeof referralSchema>;
 
 /** 'subsystems[0].namespaces[1].path' */
 function formatPath(path: readonly PropertyKey[]): string {
@@ -293,18 +369,31 @@ function formatPath(path: readonly PropertyKey[]): string {
     .replace(/^\./, '');
 }
 
+/** A place in a value and what is wrong there; path '' is the value itself. */
+export interface Problem {
+  readonly path: string;
+  readonly message: string;
+}
+
+export function problemsOf({ issues }: z.ZodError): Problem[] {
+  return issues.map((issue) => ({
+    path: formatPath(issue.path),
+    message:
+      issue.code === 'unrecognized_keys'
+        ? `unknown key ${issue.keys.map((key) => `"${key}"`).join(', ')}; check the spelling`
+        : issue.message,
+  }));
+}
+
+export function formatProblem({ path, message }: Problem): string {
+  return path === '' ? message : `${path}: ${message}`;
+}
+
 /** Checks a value against a schema; throws CONFIG_INVALID that lists every problem with its place. */
 export function check<S extends z.ZodType>(schema: S, value: unknown, source: string): z.output<S> {
   const parsed = schema.safeParse(value);
   if (parsed.success) return parsed.data;
-  const problems = parsed.error.issues.map((issue) => {
-    const path = formatPath(issue.path);
-    const text =
-      issue.code === 'unrecognized_keys'
-        ? `unknown key ${issue.keys.map((key) => `"${key}"`).join(', ')}; check the spelling`
-        : issue.message;
-    return path === '' ? text : `${path}: ${text}`;
-  });
+  const problems = problemsOf(parsed.error).map(formatProblem);
   throw new NvmeofError('CONFIG_INVALID', `${source}: ${problems.join('\n')}`, { object: source });
 }
 
@@ -345,11 +434,4 @@ export function formatConfig(config: TargetConfig): string {
   const plain = (_key: string, value: unknown): unknown =>
     typeof value === 'bigint' ? value.toString() : value;
   return JSON.stringify(completeIdentities(config), plain, 2) + '\n';
-}
-
-/** Replaces the file in one step: a reader sees the old one or the new one. */
-export async function saveConfig(path: string, config: TargetConfig): Promise<void> {
-  const temporary = `${path}.${process.pid}.tmp`;
-  await writeFile(temporary, formatConfig(config), { mode: 0o600 });
-  await rename(temporary, path);
 }

@@ -172,6 +172,9 @@ function connectAdmin(context: Context, queue: TargetQueue, parsed: Parsed): Rep
   if (!subsystem.access.allows(hostNqn)) {
     return fail(Status.connectInvalidHost, undefined, `host ${hostNqn} is not allowed`);
   }
+  if (context.drain.active && !subsystem.discovery) {
+    return fail(Status.connectBusy, undefined, 'the target is drained', { retry: true });
+  }
   if (parsed.cntlid !== CNTLID_DYNAMIC) {
     return invalid('data', ConnectData.offsets.cntlid, 'CNTLID must be FFFFh: dynamic controllers');
   }

@@ -6,6 +6,7 @@ import type { ReactorIndex } from '../native/index.ts';
 import type { Runtime } from '../native/runtime.ts';
 import type { PortConfig } from './config.ts';
 import type { Discovery } from './discovery.ts';
+import type { Drain } from './drain.ts';
 import type { TargetEvents } from './events.ts';
 import type { Log } from './log.ts';
 import type { Subsystem } from './subsystem.ts';
@@ -19,6 +20,7 @@ export interface Context {
   readonly log: Log;
   readonly subsystems: ReadonlyMap<string, Subsystem>;
   readonly discovery: Discovery;
+  readonly drain: Drain;
   emit<E extends keyof TargetEvents>(event: E, ...args: TargetEvents[E]): void;
 }
 

@@ -347,6 +347,7 @@ export class Controller implements PropertySource {
     this.#quiet = this.#endLife(queues);
     await Promise.all([this.#quiet, ...queues.map(({ closed }) => closed)]);
     this.subsystem.detach(this);
+    this.#context.drain.controllerGone();
     this.#context.log.info({ ...this.summary, reason }, 'host gone');
     this.#context.emit('controllerDeleted', this.summary, reason);
   }

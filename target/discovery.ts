@@ -17,7 +17,7 @@ import {
   RdmaQpType,
   TransportType,
 } from '../native/wire/logs.ts';
-import type { PortConfig } from './config.ts';
+import type { PortConfig, ReferralConfig } from './config.ts';
 import type { Arrival } from './context.ts';
 import type { Subsystem } from './subsystem.ts';
 
@@ -37,6 +37,10 @@ const PROVIDER_TYPES: Readonly<Record<DeviceInfo['fabric'], number>> = {
 export interface DiscoverySource {
   readonly ports: Iterable<ListedPort>;
   readonly subsystems: Iterable<Subsystem>;
+  /** Asked for each page. */
+  referrals(): readonly ReferralConfig[];
+  /** Whether hosts find subsystems at all. */
+  serving(): boolean;
 }
 
 function addressFor(port: PortConfig, reached: Address): Address {
@@ -67,6 +71,34 @@ function entry(port: ListedPort, reached: Address, nqn: string, subtype: number)
   });
 }
 
+const REFERRAL_TRANSPORTS: Readonly<
+  Record<ReferralConfig['transport'], Parameters<typeof DiscoveryLogEntry.encode>[0]>
+> = {
+  rdma: {
+    trtype: TransportType.rdma,
+    tsasRdmaQptype: RdmaQpType.connected,
+    tsasRdmaPrtype: RdmaProvider.none,
+    tsasRdmaCms: RdmaCms.rdmaCm,
+  },
+  // Its transport-specific field is 0: no security.
+  tcp: { trtype: TransportType.tcp },
+};
+
+/** What is not known of a service elsewhere stays 0. */
+function referralEntry({ address: text, port, nqn, transport }: ReferralConfig): Uint8Array {
+  const address = parseAddress(text);
+  return DiscoveryLogEntry.encode({
+    ...REFERRAL_TRANSPORTS[transport],
+    adrfam: address.family === 4 ? AddressFamily.ipv4 : AddressFamily.ipv6,
+    subtype: DiscoverySubtype.referral,
+    cntlid: CNTLID_DYNAMIC,
+    asqsz: ADMIN_QUEUE_ENTRIES_MIN,
+    trsvcid: String(port),
+    subnqn: nqn,
+    traddr: formatAddress(address),
+  });
+}
+
 export class Discovery {
   readonly #source: DiscoverySource;
   #generation = 0n;
@@ -86,14 +118,16 @@ export class Discovery {
 
   page(hostNqn: string, arrival: Arrival): Uint8Array {
     const reached = parseAddress(arrival.local);
-    const allowed = [...this.#source.subsystems].filter(
+    const subsystems = this.#source.serving() ? [...this.#source.subsystems] : [];
+    const allowed = subsystems.filter(
       (subsystem) =>
         !subsystem.discovery && !subsystem.removing && subsystem.access.allows(hostNqn),
     );
-    const entries = [...this.#source.ports].flatMap((port) => [
+    const own = [...this.#source.ports].flatMap((port) => [
       entry(port, reached, DISCOVERY_NQN, DiscoverySubtype.currentDiscovery),
       ...allowed.map(({ nqn }) => entry(port, reached, nqn, DiscoverySubtype.nvm)),
     ]);
+    const entries = [...own, ...this.#source.referrals().map(referralEntry)];
     const page = new Uint8Array(DiscoveryLogHeader.size + entries.length * DISCOVERY_ENTRY_BYTES);
     DiscoveryLogHeader.write(page, 0, {
       genctr: this.#generation,

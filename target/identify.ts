@@ -149,7 +149,7 @@ function identifyNamespace(namespace: Namespace, controller: Controller): Page {
     dlfeatWriteZeroesDeallocate: info?.canDeallocate ?? false,
     nvmcap: told * BigInt(config.blockSize),
     anagrpid: config.anaGroup,
-    nsattrWriteProtected: namespace.readOnly,
+    nsattrWriteProtected: namespace.writeProtected,
     nguid: namespace.nguid,
     lbaf: [{ ms: 0, lbads: Math.log2(config.blockSize), rp: 0 }],
   });
@@ -192,7 +192,7 @@ function independent(namespace: Namespace): Page {
   return IdentifyIndependentNamespace.encode({
     nmicShared: true,
     anagrpid: namespace.anaGroup,
-    nsattrWriteProtected: namespace.readOnly,
+    nsattrWriteProtected: namespace.writeProtected,
     ready: true,
   });
 }

@@ -2,16 +2,21 @@
  * Public face of the target: `import { Target } from 'nvmeof/target'`.
  */
 export { Target } from './target.ts';
-export type { ControllerView, StartOptions } from './target.ts';
+export type { StartOptions } from './target.ts';
+export type { ControllerView, NamespaceView, PortView, SubsystemView } from './views.ts';
+export type { DrainReport } from './drain.ts';
 export { ANA_GROUP_MAX, ANA_STATE_NAMES } from './ana.ts';
 export type { AnaRule, AnaStateName } from './ana.ts';
 export type { AnaReport, AnaView } from './ana-access.ts';
-export { formatConfig, loadConfig, parseConfig, saveConfig } from './config.ts';
+export { formatConfig, loadConfig, parseConfig } from './config.ts';
+export { saveConfig } from './save-config.ts';
 export type {
   NamespaceConfig,
   NamespaceOptions,
   PortConfig,
   PortOptions,
+  ReferralConfig,
+  ReferralOptions,
   SubsystemConfig,
   SubsystemOptions,
   TargetConfig,
@@ -27,3 +32,9 @@ export type { PlacementRule, PlacementView } from './placement.ts';
 export type { QueueReport, ReactorReport, TargetStatistics } from './statistics.ts';
 export type { Counters } from '../native/common/counters.ts';
 export { NvmeofError, NvmeStatusError } from '../native/common/errors.ts';
+export { applySteps, difference } from './reload.ts';
+export { Gate } from './control/gate.ts';
+export { ControlServer } from './control/server.ts';
+export type { ControlOptions } from './control/server.ts';
+export { LOG_LEVELS } from './control/method.ts';
+export type { ControlTools, LogLevel, Service } from './control/method.ts';

@@ -76,8 +76,18 @@ export class Namespace {
     return (this.#open?.info.size ?? 0n) / BigInt(this.#config.blockSize);
   }
 
+  /** Opened for reading: nothing can make it writable before it is opened anew. */
   get readOnly(): boolean {
     return this.#config.readOnly || this.#open?.info.readOnly === true;
+  }
+
+  /** What hosts are told, and held to. */
+  get writeProtected(): boolean {
+    return this.readOnly || this.#config.writeProtected;
+  }
+
+  protect(writeProtected: boolean): void {
+    this.#config = { ...this.#config, writeProtected };
   }
 
   /** `volatileAllowed` false: hosts were told that there is no volatile cache, so every write must be durable. */
@@ -128,6 +138,13 @@ export class Namespace {
         { object: this.name },
       );
     }
+    if (!open && this.#config.path !== undefined) {
+      throw new NvmeofError(
+        'NAMESPACE_DISABLED',
+        `namespace ${this.nsid} is disabled, and ${this.name} not open; enable it, then resize it`,
+        { object: this.name },
+      );
+    }
     if (open) {
       await door.resizeBacking(open.backing, size);
       this.#open = { backing: open.backing, info: door.backingInfo(open.backing) };
@@ -138,6 +155,7 @@ export class Namespace {
   #resized(size: bigint): CompleteNamespace {
     if (this.#config.memory !== undefined) return { ...this.#config, memory: size };
     if (this.#config.null !== undefined) return { ...this.#config, null: size };
-    return this.#config.size === undefined ? this.#config : { ...this.#config, size };
+    // A file keeps what the namespace no longer shows: after a restart only this says where it ends.
+    return { ...this.#config, size };
   }
 }

@@ -161,6 +161,7 @@ export class Subsystem {
 
   /** Changes who may connect, and ends the controllers of hosts that no longer may. */
   async setHosts(rules: HostRules): Promise<void> {
+    if (this.#removing) throw this.#removingError();
     this.access.set(rules);
     await this.closeControllers(
       'host no longer allowed',
@@ -215,6 +216,31 @@ export class Subsystem {
       const namespace = this.#find(nsid);
       await namespace.resize(this.#context.runtime.door, size);
       if (namespace.enabled) this.#changed(nsid);
+    });
+  }
+
+  /** Resolves when no write that came before is in flight any more, or when writes may come. */
+  protectNamespace(nsid: number, writeProtected: boolean): Promise<void> {
+    return this.#change(async () => {
+      const namespace = this.#find(nsid);
+      if (!writeProtected && namespace.readOnly) {
+        throw new NvmeofError(
+          'NAMESPACE_READ_ONLY',
+          `namespace ${nsid}: ${namespace.name} is opened read-only; remove the namespace, and add it without readOnly`,
+          { object: namespace.name },
+        );
+      }
+      const before = namespace.config.writeProtected;
+      if (before === writeProtected) return;
+      const told = namespace.writeProtected;
+      namespace.protect(writeProtected);
+      try {
+        if (namespace.enabled) await this.#show(namespace);
+      } catch (error) {
+        namespace.protect(before);
+        throw error;
+      }
+      if (namespace.enabled && namespace.writeProtected !== told) this.#changed(nsid);
     });
   }
 
@@ -292,11 +318,7 @@ export class Subsystem {
 
   /** Controllers first, then namespaces. A second call is an error. */
   async remove(reason: string): Promise<void> {
-    if (this.#removing) {
-      throw new NvmeofError('SUBSYSTEM_REMOVING', `${this.nqn} is being removed already`, {
-        object: this.nqn,
-      });
-    }
+    if (this.#removing) throw this.#removingError();
     this.#removing = true;
     this.fences.close();
     await this.closeControllers(reason);
@@ -319,7 +341,7 @@ export class Subsystem {
   }
 
   #removingError(): NvmeofError {
-    return new NvmeofError('SUBSYSTEM_REMOVING', `${this.nqn} is being removed`, {
+    return new NvmeofError('SUBSYSTEM_REMOVING', `${this.nqn} is being removed already`, {
       object: this.nqn,
     });
   }
@@ -377,12 +399,12 @@ export class Subsystem {
   }
 
   /** Puts an open namespace into the native table, in place of what stands there. */
-  async #show({ nsid, backing, readOnly, anaGroup }: Namespace): Promise<void> {
+  async #show({ nsid, backing, writeProtected, anaGroup }: Namespace): Promise<void> {
     const { runtime } = this.#context;
     await runtime.operation(
       runtime.door.setNamespace(this.table, nsid, {
         backing: backing ?? 0,
-        writeProtected: readOnly,
+        writeProtected,
         maxTransferBytes: MAX_TRANSFER_BYTES,
         anaGroup,
       }),

@@ -3,9 +3,9 @@
  * What hosts may do once attached stands in controller.ts and commands.ts.
  */
 import { EventEmitter } from 'node:events';
-import { ProviderUnavailableError, acquireRuntime } from '../native/shared-runtime.ts';
+import { acquireRuntime } from '../native/shared-runtime.ts';
 import type { DeviceInfo, ReactorIndex } from '../native/index.ts';
-import type { DeviceLease, RuntimeLease } from '../native/shared-runtime.ts';
+import type { RuntimeLease } from '../native/shared-runtime.ts';
 import {
   formatAddress,
   formatEndpoint,
@@ -16,27 +16,24 @@ import { systemClock } from '../native/common/clock.ts';
 import type { Clock } from '../native/common/clock.ts';
 import { nonZero } from '../native/common/counters.ts';
 import type { Counters } from '../native/common/counters.ts';
-import { NvmeofError, messageOf } from '../native/common/errors.ts';
+import { NvmeofError } from '../native/common/errors.ts';
 import { Serial } from '../native/common/serial.ts';
 import { parseSize } from '../native/common/size.ts';
-import { CNTLID_MAX, DISCOVERY_NQN } from '../native/wire/fabrics.ts';
+import { DISCOVERY_NQN } from '../native/wire/fabrics.ts';
 import { anaGroupSchema, anaRuleSchema, endpointOf, unknownPortProblem } from './ana-config.ts';
 import type { AnaRule } from './ana.ts';
 import type { AnaReport } from './ana-access.ts';
-import { captureFile } from './capture-file.ts';
 import {
-  COMMAND_QUIESCE_MS_DEFAULT,
   IN_CAPSULE_BYTES_DEFAULT,
   check,
-  coreProblem,
   namespaceSchema,
   parseConfig,
   portSchema,
+  portsOverlap,
   subsystemSchema,
 } from './config.ts';
 import type {
   NamespaceOptions,
-  PortConfig,
   PortOptions,
   SubsystemConfig,
   SubsystemOptions,
@@ -46,18 +43,25 @@ import type {
 import type { Context } from './context.ts';
 import type { Controller } from './controller.ts';
 import { Discovery } from './discovery.ts';
-import type { ControllerSummary, QueueSummary, TargetEvents } from './events.ts';
+import { DISCOVERY_CONFIG } from './discovery-config.ts';
+import { Drain } from './drain.ts';
+import type { DrainReport } from './drain.ts';
+import type { TargetEvents } from './events.ts';
 import type { HostRules } from './host-access.ts';
 import { completeSubsystem } from './identity.ts';
 import { silentLog } from './log.ts';
 import type { Log } from './log.ts';
 import { Placement } from './placement.ts';
 import type { PlacementRule, PlacementView } from './placement.ts';
+import { openPortDevice, reactorsFor } from './port-resources.ts';
 import { Port } from './port.ts';
+import { Referrals } from './referrals.ts';
 import { warnings } from './sharing.ts';
 import { reportQueues, reportReactor } from './statistics.ts';
 import type { TargetStatistics } from './statistics.ts';
 import { Subsystem } from './subsystem.ts';
+import { viewPort, viewSubsystem } from './views.ts';
+import type { ControllerView, PortView, SubsystemView } from './views.ts';
 
 export interface StartOptions {
   /** The reactors to run on; stays the caller's. Absent: a share of this process's own. */
@@ -67,23 +71,6 @@ export interface StartOptions {
   /** Which reactor takes a new queue. */
   readonly placement?: PlacementRule;
 }
-
-export interface ControllerView extends ControllerSummary {
-  readonly ready: boolean;
-  readonly keepAliveMs: number;
-  readonly queues: readonly QueueSummary[];
-}
-
-const DISCOVERY_CONFIG: SubsystemConfig = {
-  nqn: DISCOVERY_NQN,
-  model: 'nvmeof discovery',
-  allowAnyHost: true,
-  hosts: [],
-  cntlids: { first: 1, last: CNTLID_MAX },
-  commandQuiesceMs: COMMAND_QUIESCE_MS_DEFAULT,
-  namespaces: [],
-  ana: [],
-};
 
 export class Target extends EventEmitter<TargetEvents> {
   readonly #config: TargetConfig;
@@ -98,6 +85,8 @@ export class Target extends EventEmitter<TargetEvents> {
   readonly #ports = new Map<number, Port>();
   readonly #subsystems = new Map<string, Subsystem>();
   readonly #changes = new Serial();
+  /** Discovery services elsewhere that hosts are told of. */
+  readonly referrals: Referrals;
   #lastPortId = 0;
   #closing: Promise<void> | undefined;
 
@@ -138,9 +127,21 @@ export class Target extends EventEmitter<TargetEvents> {
       measure: () => lease.runtime.door.reactors().filter(({ index }) => mine.has(index)),
       rule: services.placement,
     });
+    this.referrals = new Referrals(config.referrals, () => {
+      this.#discoveryChanged();
+    });
+    const drain = new Drain({
+      clock,
+      controllers: () => this.#nvmSubsystems().flatMap((one) => [...one.controllers.values()]),
+      changed: () => {
+        this.#discoveryChanged();
+      },
+    });
     const discovery = new Discovery({
       ports: { [Symbol.iterator]: () => this.#ports.values() },
       subsystems: { [Symbol.iterator]: () => this.#subsystems.values() },
+      referrals: () => this.referrals.all,
+      serving: () => !drain.active,
     });
     this.#context = {
       runtime: lease.runtime,
@@ -148,6 +149,7 @@ export class Target extends EventEmitter<TargetEvents> {
       log: services.log ?? silentLog,
       subsystems: this.#subsystems,
       discovery,
+      drain,
       emit: (event, ...args) => {
         (this as EventEmitter).emit(event, ...args);
       },
@@ -162,13 +164,27 @@ export class Target extends EventEmitter<TargetEvents> {
     return {
       ...this.#config,
       ports: [...this.#ports.values()].map(({ config }) => config),
-      subsystems: this.#nvmSubsystems().map(({ config }) => config),
+      subsystems: this.#nvmSubsystems().flatMap(({ removing, config }) => (removing ? [] : config)),
+      referrals: [...this.referrals.all],
     };
   }
 
   /** State of each ANA group at each port; groups that no namespace is in and that are optimized are left out. */
   get ana(): AnaReport[] {
     return this.#nvmSubsystems().flatMap(({ anaReport }) => anaReport);
+  }
+
+  get subsystems(): SubsystemView[] {
+    return this.#nvmSubsystems().map(viewSubsystem);
+  }
+
+  get ports(): PortView[] {
+    return [...this.#ports.values()].map(viewPort);
+  }
+
+  /** Whether new associations are refused. */
+  get drained(): boolean {
+    return this.#context.drain.active;
   }
 
   get controllers(): ControllerView[] {
@@ -233,14 +249,28 @@ export class Target extends EventEmitter<TargetEvents> {
           { object: config.address },
         );
       }
-      const reactors = this.#reactorsFor(config);
+      const twin = [...this.#ports.values()].find((one) => portsOverlap(one.config, config));
+      if (twin) {
+        const object = formatEndpoint(twin.endpoint);
+        throw new NvmeofError(
+          'PORT_EXISTS',
+          `there is a port at ${object} already; remove it first, or choose another address or port`,
+          { object },
+        );
+      }
+      const reactors = reactorsFor(config, this.#lease.reactors, this.#placement.view());
       const id = ++this.#lastPortId;
       const port = new Port(
         this.#context,
         this.#placement,
         id,
         config,
-        this.#openDevice(config.address),
+        openPortDevice(
+          this.#lease,
+          { ...this.#config, inCapsuleBytesMax: this.#inCapsuleBytesMax },
+          { address: config.address, firstAddresses: this.#firstAddresses },
+          this.#context.log,
+        ),
         reactors,
       );
       this.#ports.set(id, port);
@@ -272,55 +302,10 @@ export class Target extends EventEmitter<TargetEvents> {
     });
   }
 
-  /** Reactors on the cores that the port names, of which the configuration may know less than what runs. */
-  #reactorsFor({ address, port, cores }: PortConfig): readonly ReactorIndex[] {
-    if (cores === undefined) return this.#lease.reactors;
-    const running = this.#placement.view();
-    for (const core of cores) {
-      const problem = coreProblem(
-        core,
-        running.map((one) => one.core),
-      );
-      if (problem === undefined) continue;
-      const object = formatEndpoint({ address: parseAddress(address), port });
-      throw new NvmeofError('PORT_CORES', `port ${object}: cores: ${problem}`, { object });
-    }
-    return running.flatMap(({ reactor, core }) => (cores.includes(core) ? [reactor] : []));
-  }
-
   #portsOn(reactor: ReactorIndex): string[] {
     return [...this.#ports.values()]
       .filter(({ reactors }) => reactors.includes(reactor))
       .map(({ endpoint }) => formatEndpoint(endpoint));
-  }
-
-  /** Ports on one address share the device. */
-  #openDevice(address: string): DeviceLease {
-    const canonical = formatAddress(parseAddress(address));
-    const { provider, mtu, icrc, socketBufferBytes, pcap } = this.#config;
-    const pcapPath =
-      pcap === undefined ? undefined : captureFile(pcap, canonical, this.#firstAddresses);
-    try {
-      const device = this.#lease.openDevice({
-        provider,
-        address: canonical,
-        pathMtu: mtu ?? 0,
-        inCapsuleBytesMax: this.#inCapsuleBytesMax,
-        ...(icrc === undefined ? {} : { icrc }),
-        ...(socketBufferBytes === undefined ? {} : { socketBufferBytes }),
-        ...(pcapPath === undefined ? {} : { pcapPath }),
-      });
-      if (pcapPath !== undefined && !device.shared) {
-        this.#context.log.info({ address: canonical, file: pcapPath }, 'capturing packets');
-      }
-      return device;
-    } catch (error) {
-      if (error instanceof ProviderUnavailableError) throw error;
-      throw new NvmeofError('DEVICE_OPEN', `cannot open ${canonical}: ${messageOf(error)}`, {
-        object: canonical,
-        cause: error,
-      });
-    }
   }
 
   // Subsystems and hosts.
@@ -402,6 +387,11 @@ export class Target extends EventEmitter<TargetEvents> {
     await this.#find(nqn).resizeNamespace(nsid, bytes);
   }
 
+  /** Hosts may write or not. Resolves when that holds for all I/O. */
+  async protectNamespace(nqn: string, nsid: number, writeProtected: boolean): Promise<void> {
+    await this.#find(nqn).protectNamespace(nsid, writeProtected);
+  }
+
   // Asymmetric namespace access (docs/multipath.md).
 
   /**
@@ -430,6 +420,16 @@ export class Target extends EventEmitter<TargetEvents> {
   }
 
   // The end.
+
+  /** Refuses new associations, gives hosts `waitMs` to leave, and ends the associations that are left once their I/O has ended. */
+  drain(waitMs = 0): Promise<DrainReport> {
+    return this.#context.drain.run(waitMs);
+  }
+
+  /** Takes hosts again after `drain`. */
+  resume(): void {
+    this.#context.drain.resume();
+  }
 
   /** Takes no new connections, lets I/O in flight finish, ends all controllers, closes backings and devices. */
   close(): Promise<void> {

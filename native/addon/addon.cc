@@ -63,6 +63,7 @@ constexpr Function kFunctions[] = {
     {"serveClients", 2, serve_clients},
     {"detach", 1, detach},
     {"closeQueue", 1, close_queue},
+    {"notifyService", 2, notify_service},
 };
 
 Napi::Value call(const Napi::CallbackInfo& info) {

@@ -204,4 +204,7 @@ Napi::Value serve_nbd(const Arguments& arguments);
 Napi::Value serve_clients(const Arguments& arguments);
 Napi::Value detach(const Arguments& arguments);
 
+// service.cc
+Napi::Value notify_service(const Arguments& arguments);
+
 }  // namespace nvmeof::addon

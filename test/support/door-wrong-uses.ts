@@ -147,6 +147,14 @@ export const WRONG: Readonly<Record<keyof Door, readonly Wrong[]>> = {
   serveNbd: [{ args: [NO_ID, '/tmp/none', ''], error: 'ENOENT', message: /no attachment/ }],
   detach: [{ args: [NO_ID], error: 'ENOENT', message: /no attachment/ }],
   closeQueue: [{ args: [NO_ID], error: 'ENOENT', message: /no queue/ }],
+  notifyService: [
+    { args: ['', 'READY=1'], error: 'TypeError', message: /socket must be an absolute path, or @/ },
+    { args: ['run/notify', 'READY=1'], error: 'TypeError', message: /socket must be an absolute/ },
+    { args: [`/${'x'.repeat(200)}`, 'READY=1'], error: 'RangeError', message: /at most 107 bytes/ },
+    { args: ['/nonexistent/notify', ''], error: 'RangeError', message: /state must be 1 to 4096/ },
+    { args: ['/nonexistent/notify', 'READY=1'], error: 'ENOENT', message: /nonexistent/ },
+    { args: ['@nvmeof-test-nobody', 'READY=1'], error: 'ECONNREFUSED', message: /nobody/ },
+  ],
   openPathQueue: [
     { args: [9, PATH_QUEUE], error: 'RangeError', message: /reactor must be/ },
     {

@@ -448,6 +448,10 @@ export class FakeDoor implements Door {
     for (const overPaths of this.pathQueues.values()) overPaths.queueGone(queue);
   }
 
+  notifyService(socket: string, state: string): void {
+    this.#record('notifyService', socket, state);
+  }
+
   /** The end of a change, for tests that hold it back with `onOperation`. */
   endOperation(operation: OperationId, error = 0, value = 0, message = ''): void {
     this.emit({ kind: 'operationDone', operation, error, value, message });

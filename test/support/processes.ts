@@ -103,7 +103,9 @@ export async function startTarget(
   nqn = 'nqn.2026-11.io.nvmeof:test',
   address = loopbackAddress(),
 ): Promise<RunningTarget> {
-  const running = new Process(['target', '--nqn', nqn, '--listen', address, ...args]);
+  // Its default place is one for all tests that run at a time.
+  const base = ['target', '--nqn', nqn, '--listen', address, '--no-control'];
+  const running = new Process([...base, ...args]);
   await running.waitFor(/nvme connect -t rdma/);
   return { process: running, address, nqn, stop: (signal) => running.stop(signal) };
 }

@@ -3,10 +3,11 @@
  */
 import { Writable } from 'node:stream';
 import Logger from 'bunyan';
+import type { LogLevel } from '../../target/index.ts';
 import type { CliStreams } from './context.ts';
 
-export const LOG_LEVELS = ['trace', 'debug', 'info', 'warn', 'error'] as const;
-export type LogLevel = (typeof LOG_LEVELS)[number];
+export { LOG_LEVELS } from '../../target/index.ts';
+export type { LogLevel } from '../../target/index.ts';
 
 /** What bunyan puts into every record; the rest are the record's own fields. */
 const COMMON: ReadonlySet<string> = new Set([

@@ -3,7 +3,6 @@
  * all share: global options, help, and how a failure becomes one sentence and an exit code.
  */
 import { Command, CommanderError } from 'commander';
-import { readFileSync } from 'node:fs';
 import { attachCommand } from './commands/attach.ts';
 import { benchCommand } from './commands/bench.ts';
 import { discoverCommand } from './commands/discover.ts';
@@ -15,11 +14,27 @@ import { readCommand } from './commands/read.ts';
 import { statsCommand } from './commands/stats.ts';
 import { targetCommand } from './commands/target.ts';
 import { writeCommand } from './commands/write.ts';
+import { configCommand } from './commands/config.ts';
+import { controllersCommand } from './commands/controllers.ts';
+import { hostCommand } from './commands/host.ts';
+import { namespaceCommand } from './commands/namespace.ts';
+import { portCommand } from './commands/port.ts';
+import { referralCommand } from './commands/referral.ts';
+import { rpcCommand } from './commands/rpc.ts';
+import { subsystemCommand } from './commands/subsystem.ts';
+import {
+  drainCommand,
+  logCommand,
+  resumeCommand,
+  statusCommand,
+  stopCommand,
+} from './commands/running.ts';
 import { CliContext } from './context.ts';
 import type { CliStreams, SubCommand } from './context.ts';
 import { ExitCode } from './exit-codes.ts';
 import { describeFailure } from './failures.ts';
 import { exitCodeHelp } from './help.ts';
+import { version } from './version.ts';
 
 export const SUB_COMMANDS: readonly SubCommand[] = [
   targetCommand,
@@ -34,20 +49,20 @@ export const SUB_COMMANDS: readonly SubCommand[] = [
   fioCommand,
   statsCommand,
   doctorCommand,
+  statusCommand,
+  subsystemCommand,
+  namespaceCommand,
+  hostCommand,
+  portCommand,
+  referralCommand,
+  controllersCommand,
+  configCommand,
+  logCommand,
+  drainCommand,
+  resumeCommand,
+  stopCommand,
+  rpcCommand,
 ];
-
-/** package.json is one folder up from the sources' root and from dist/. */
-function version(): string {
-  for (const path of ['../../package.json', '../../../package.json']) {
-    try {
-      const text = readFileSync(new URL(path, import.meta.url), 'utf8');
-      return (JSON.parse(text) as { version: string }).version;
-    } catch {
-      continue;
-    }
-  }
-  return 'unknown';
-}
 
 export function makeProgram(context: CliContext, subCommands = SUB_COMMANDS): Command {
   const { stdout, stderr } = context.streams;

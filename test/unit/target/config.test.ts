@@ -1,10 +1,11 @@
 import { expect } from 'chai';
-import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { chmod, mkdtemp, readFile, readdir, rm, stat, symlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { NvmeofError } from '../../../native/common/errors.ts';
-import { formatConfig, loadConfig, parseConfig, saveConfig } from '../../../target/config.ts';
+import { formatConfig, loadConfig, parseConfig } from '../../../target/config.ts';
 import { parseExport } from '../../../target/export-string.ts';
+import { saveConfig } from '../../../target/save-config.ts';
 
 const NQN = 'nqn.2024-01.com.example:disk';
 
@@ -162,12 +163,47 @@ describe('target configuration', () => {
           { nsid: 2, path: '/b' },
         ],
       }),
-      'namespaces[1].nsid: nsid 2 is used twice',
+      'namespaces[1].nsid: nsid 2 is used twice; give one of them another',
     ],
     [
       'an NQN twice',
       { ports: [port], subsystems: [{ nqn: NQN }, { nqn: NQN }] },
       'subsystems[1].nqn',
+    ],
+    [
+      'two ports in one place',
+      { ports: [port, { address: '::1' }, { address: '::ffff:127.0.0.1', queueDepth: 64 }] },
+      'ports[2]: ::ffff:127.0.0.1 port 4420 is that of ports[0]; give it another address or port',
+    ],
+    [
+      'a port under a wildcard',
+      { ports: [{ address: '0.0.0.0' }, port] },
+      'ports[1]: 127.0.0.1 port 4420 is that of ports[0]',
+    ],
+    [
+      'a referral twice',
+      { ports: [port], referrals: [{ address: '192.0.2.8' }, { address: '192.0.2.8' }] },
+      'referrals[1]: 192.0.2.8 port 4420 is that of referrals[0]; leave it out',
+    ],
+    [
+      'a referral with a zone',
+      { ports: [port], referrals: [{ address: 'fe80::1%eth0' }] },
+      'referrals[0].address: a zone means something on one machine only',
+    ],
+    [
+      'a referral over something else',
+      { ports: [port], referrals: [{ address: '192.0.2.8', transport: 'fc' }] },
+      'referrals[0].transport',
+    ],
+    [
+      'a control socket that is no path',
+      { ports: [port], control: true },
+      'control: must be the path',
+    ],
+    [
+      'an unknown key of a referral',
+      { ports: [port], referrals: [{ address: '192.0.2.8', name: 'x' }] },
+      'referrals[0]: unknown key "name"; check the spelling',
     ],
     ['an odd MTU', { ports: [port], mtu: 1500 }, 'mtu: must be 256, 512'],
     ['not an object', 7, 'expected object'],
@@ -191,6 +227,9 @@ describe('target configuration', () => {
       await saveConfig(path, config);
       expect(await loadConfig(path)).to.deep.equal(config);
       expect(await readFile(path, 'utf8')).to.equal(formatConfig(config));
+      await saveConfig(path, { ...config, mtu: 1024 });
+      expect((await loadConfig(path)).mtu).to.equal(1024);
+      expect(await readdir(folder)).to.deep.equal(['target.json']);
       await writeFile(path, '{ "ports": [');
       await loadConfig(path).then(
         () => expect.fail('loaded'),
@@ -207,6 +246,56 @@ describe('target configuration', () => {
     } finally {
       await rm(folder, { recursive: true });
     }
+  });
+});
+
+describe('saving a configuration', () => {
+  let folder = '';
+  beforeEach(async () => {
+    folder = await mkdtemp(join(tmpdir(), 'nvmeof-config-'));
+  });
+  afterEach(() => rm(folder, { recursive: true }));
+  const config = parseConfig(withNamespace({ path: 'disk.img' }));
+  const failure = (promise: Promise<unknown>): Promise<NvmeofError> =>
+    promise.then(
+      () => expect.fail('saved'),
+      (error: unknown) => error as NvmeofError,
+    );
+
+  it('replaces what a link leads to, and keeps its mode', async () => {
+    const [path, link] = [join(folder, 'real.json'), join(folder, 'link.json')];
+    await writeFile(path, 'old');
+    await chmod(path, 0o640);
+    await symlink(path, link);
+    await saveConfig(link, config);
+    expect((await stat(path)).mode & 0o777).to.equal(0o640);
+    expect((await loadConfig(path)).subsystems.length).to.equal(1);
+    expect((await readdir(folder)).sort()).to.deep.equal(['link.json', 'real.json']);
+  });
+
+  it('makes a new file for the owner alone, with paths that hold everywhere', async () => {
+    const path = join(folder, 'new.json');
+    await saveConfig(path, config);
+    expect((await stat(path)).mode & 0o777).to.equal(0o600);
+    const [namespace] = (await loadConfig(path)).subsystems[0]?.namespaces ?? [];
+    expect(namespace?.path).to.equal(join(process.cwd(), 'disk.img'));
+    expect(namespace?.uuid).to.equal(config.subsystems[0]?.namespaces[0]?.uuid);
+  });
+
+  it('leaves the old file when the new one cannot be', async () => {
+    const path = join(folder, 'target.json');
+    await writeFile(path, 'old');
+    // Nobody could read it back.
+    expect(await failure(saveConfig(path, { ...config, ports: [] }))).to.include({
+      code: 'CONFIG_INVALID',
+      message: `${path}: ports: needs at least one port to listen on`,
+    });
+    expect(await readFile(path, 'utf8')).to.equal('old');
+    expect(await failure(saveConfig(join(folder, 'none', 'x.json'), config))).to.include({
+      code: 'CONFIG_UNWRITABLE',
+    });
+    expect(await failure(saveConfig(folder, config))).to.include({ code: 'CONFIG_UNWRITABLE' });
+    expect(await readdir(folder)).to.deep.equal(['target.json']);
   });
 });
 

@@ -5,7 +5,7 @@
 import { hostname } from 'node:os';
 import { Option } from 'commander';
 import { Target, loadConfig, parseConfig, parseExport } from '../../../target/index.ts';
-import type { TargetConfig, TargetOptions } from '../../../target/index.ts';
+import type { ControlServer, TargetConfig, TargetOptions } from '../../../target/index.ts';
 import { formatEndpoint, parseAddress } from '../../../native/common/address.ts';
 import { nonZero } from '../../../native/common/counters.ts';
 import { formatSize } from '../../../native/common/size.ts';
@@ -23,10 +23,12 @@ import { CliError } from '../context.ts';
 import type { CliContext, SubCommand } from '../context.ts';
 import { ExitCode } from '../exit-codes.ts';
 import { addExamples } from '../help.ts';
+import { ServiceManager } from '../service-manager.ts';
 import { untilSignal } from '../signals.ts';
 import { StatisticsServer } from '../statistics/server.ts';
 import { LOG_LEVELS, makeLogger } from '../logging.ts';
 import type { LogLevel } from '../logging.ts';
+import { TargetService } from '../target-service.ts';
 
 export interface TargetFlags {
   readonly config?: string;
@@ -43,6 +45,7 @@ export interface TargetFlags {
   readonly pcap?: string;
   readonly log: LogLevel;
   readonly metrics?: HostPort;
+  readonly control?: string | false;
   readonly json?: boolean;
 }
 
@@ -89,6 +92,7 @@ function overrides(flags: TargetFlags): Partial<TargetOptions> {
     ...(flags.icrc === undefined ? {} : { icrc: flags.icrc }),
     ...(flags.socketBuffer === undefined ? {} : { socketBufferBytes: flags.socketBuffer }),
     ...(flags.pcap === undefined ? {} : { pcap: flags.pcap }),
+    ...(flags.control === undefined ? {} : { control: flags.control }),
   };
 }
 
@@ -152,23 +156,59 @@ function logStart(target: Target, config: TargetConfig, log: ReturnType<typeof m
   }
 }
 
-/** A target that cannot serve what was asked for does not stay. */
-async function serveMetrics(
+/** What is served besides NVMe. */
+interface Extras {
+  readonly metrics: StatisticsServer | undefined;
+  readonly control: ControlServer | undefined;
+}
+
+async function openExtras(
   target: Target,
-  where: HostPort | undefined,
-): Promise<StatisticsServer | undefined> {
-  if (where === undefined) return undefined;
+  service: TargetService,
+  config: TargetConfig,
+  flags: TargetFlags,
+): Promise<Extras> {
+  const metrics =
+    flags.metrics && (await StatisticsServer.listen(flags.metrics, () => target.statistics()));
   try {
-    return await StatisticsServer.listen(where, () => target.statistics());
+    return { metrics, control: await service.openControl(config.control) };
   } catch (error) {
-    await target.close();
+    await metrics?.close();
     throw error;
   }
+}
+
+function serviceOf(
+  target: Target,
+  flags: TargetFlags,
+  log: ReturnType<typeof makeLogger>,
+  manager: ServiceManager,
+): TargetService {
+  const common = { target, log, manager, level: flags.log };
+  if (flags.config === undefined) return new TargetService(common);
+  const service = new TargetService({
+    ...common,
+    file: { path: flags.config, load: () => targetConfig(flags) },
+  });
+  // Without a file a terminal that hangs up ends the process.
+  process.on('SIGHUP', () => void service.reloadBySignal());
+  return service;
+}
+
+function printCommands(context: CliContext, config: TargetConfig, json: boolean): void {
+  if (json) {
+    context.printJson({ commands: connectCommands(config) });
+    return;
+  }
+  context.print('A host connects with:');
+  for (const line of connectCommands(config)) context.print(`  ${line}`);
+  context.print('Stop with Ctrl-C or SIGTERM.');
 }
 
 async function runTarget(context: CliContext, flags: TargetFlags): Promise<void> {
   const config = await targetConfig(flags);
   const log = makeLogger(context.streams, flags.log, flags.json ?? false);
+  const manager = new ServiceManager(log);
   const signal = untilSignal();
   const running: { target?: Target } = {};
   // From the start to the end: without a listener the signal opens Node's debugger, or ends the process.
@@ -178,16 +218,21 @@ async function runTarget(context: CliContext, flags: TargetFlags): Promise<void>
   const target = await Target.start(config, { log });
   running.target = target;
   logStart(target, config, log);
-  const metrics = await serveMetrics(target, flags.metrics);
-  if (flags.json === true) context.printJson({ commands: connectCommands(config) });
-  else {
-    context.print('A host connects with:');
-    for (const line of connectCommands(config)) context.print(`  ${line}`);
-    context.print('Stop with Ctrl-C or SIGTERM.');
-  }
-  log.info({ signal: await signal }, 'stopping');
-  await metrics?.close();
+  const service = serviceOf(target, flags, log, manager);
+  // A target that cannot serve what was asked for does not stay.
+  const extras = await openExtras(target, service, config, flags).catch(async (error: unknown) => {
+    await target.close();
+    throw error;
+  });
+  printCommands(context, config, flags.json ?? false);
+  manager.ready(service.status);
+  const reason = await Promise.race([signal, service.stopAsked.then(() => 'asked to')]);
+  manager.stopping();
+  log.info({ signal: reason }, 'stopping');
+  await extras.metrics?.close();
   await target.close();
+  service.stopped();
+  await extras.control?.close();
   log.info({}, 'stopped');
 }
 
@@ -206,6 +251,10 @@ const EXAMPLES: Parameters<typeof addExamples>[1] = [
     'nvmeof target --export memory:4GiB --export disk.img,ro --cores 2,3',
   ],
   [
+    'a file that live changes are saved to (nvmeof config save)',
+    'nvmeof target --config target.json --control /run/nvmeof/target.sock',
+  ],
+  [
     'four cores, of which one network has one to itself',
     'nvmeof target --export disk.img --cores 0-3 --listen 192.0.2.7@0-2 --listen 198.51.100.7@3',
   ],
@@ -218,7 +267,8 @@ export const targetCommand: SubCommand = {
       .summary('export files and block devices')
       .description(
         'Exports files, block devices or memory as NVMe namespaces, in the foreground, until SIGINT or ' +
-          'SIGTERM; then I/O in flight is finished first. SIGUSR1 logs the counters.\n\n' +
+          'SIGTERM; then I/O in flight is finished first. SIGUSR1 logs the counters; SIGHUP reads the file of --config again ' +
+          'and applies the difference.\n\n' +
           'An export is PATH, memory:SIZE or null:SIZE, with options behind commas: ro, bs=512|4096, ' +
           'uuid=…, nguid=…, nsid=…, serial=…, size=…, cache=write-back|write-through|direct, shared.',
       )
@@ -265,6 +315,12 @@ export const targetCommand: SubCommand = {
           .preset('127.0.0.1')
           .argParser(metricsEndpoint),
       )
+      .option(
+        '--control <path>',
+        'socket for live changes: nvmeof status, subsystem, namespace … (default: /run/nvmeof/target.sock for root, else ' +
+          '$XDG_RUNTIME_DIR/nvmeof/target.sock)',
+      )
+      .option('--no-control', 'no such socket')
       .addOption(new Option('--log <level>', 'log level').choices([...LOG_LEVELS]).default('info'))
       .option('--json', 'log and print JSON even on a terminal')
       .action((flags: TargetFlags) => runTarget(context, flags));

@@ -1,0 +1,63 @@
+/** The description of the methods for machines: an OpenRPC 1.3 document with JSON Schemas of what each takes and answers. */
+import { z } from 'zod';
+import { RPC_CODE_MEANINGS } from './errors.ts';
+import type { Method } from './method.ts';
+
+type Json = Readonly<Record<string, unknown>>;
+
+/** What a person writes: before defaults and conversions. */
+export function jsonSchema(schema: z.ZodType): Json {
+  const written = z.toJSONSchema(schema, {
+    io: 'input',
+    unrepresentable: 'any',
+    override: ({ zodSchema, jsonSchema: part }) => {
+      // JSON has one kind of number; programs inside this process may give a bigint.
+      if (zodSchema._zod.def.type === 'bigint') part.type = 'integer';
+    },
+  });
+  delete written.$schema;
+  return written;
+}
+
+interface ParamsSchema {
+  readonly properties?: Readonly<Record<string, Json>>;
+  readonly required?: readonly string[];
+}
+
+function describe(method: Method): Json {
+  const { properties = {}, required = [] } = jsonSchema(method.params) as ParamsSchema;
+  return {
+    name: method.name,
+    summary: method.summary,
+    paramStructure: 'by-name',
+    params: Object.entries(properties).map(([name, schema]) => ({
+      name,
+      required: required.includes(name),
+      schema,
+    })),
+    result: { name: 'result', schema: jsonSchema(method.result) },
+    examples: [
+      {
+        name: method.name,
+        params: Object.entries(method.example).map(([name, value]) => ({
+          name,
+          value: value as unknown,
+        })),
+      },
+    ],
+  };
+}
+
+export function discoveryDocument(methods: readonly Method[], version: string): Json {
+  return {
+    openrpc: '1.3.2',
+    info: {
+      title: 'nvmeof target',
+      version,
+      description: `Control socket of a running target: JSON-RPC 2.0, a message a line. Error codes: ${RPC_CODE_MEANINGS.map(
+        ([code, meaning]) => `${code} ${meaning}`,
+      ).join('; ')}.`,
+    },
+    methods: methods.map(describe),
+  };
+}

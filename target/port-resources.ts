@@ -1,0 +1,69 @@
+/** What a port needs before it can listen: the device of its address, and the reactors on its cores. */
+import { formatAddress, formatEndpoint, parseAddress } from '../native/common/address.ts';
+import { NvmeofError, messageOf } from '../native/common/errors.ts';
+import type { ReactorIndex } from '../native/index.ts';
+import { ProviderUnavailableError } from '../native/shared-runtime.ts';
+import type { DeviceLease, RuntimeLease } from '../native/shared-runtime.ts';
+import { captureFile } from './capture-file.ts';
+import { coreProblem } from './config.ts';
+import type { PortConfig, TargetConfig } from './config.ts';
+import type { Log } from './log.ts';
+import type { PlacementView } from './placement.ts';
+
+type DeviceConfig = Pick<
+  TargetConfig,
+  'provider' | 'mtu' | 'icrc' | 'socketBufferBytes' | 'pcap'
+> & { readonly inCapsuleBytesMax: number };
+
+/** Reactors on the cores that the port names, of which the configuration may know less than what runs. */
+export function reactorsFor(
+  { address, port, cores }: PortConfig,
+  all: readonly ReactorIndex[],
+  running: readonly PlacementView[],
+): readonly ReactorIndex[] {
+  if (cores === undefined) return all;
+  for (const core of cores) {
+    const problem = coreProblem(
+      core,
+      running.map((one) => one.core),
+    );
+    if (problem === undefined) continue;
+    const object = formatEndpoint({ address: parseAddress(address), port });
+    throw new NvmeofError('PORT_CORES', `port ${object}: cores: ${problem}`, { object });
+  }
+  return running.flatMap(({ reactor, core }) => (cores.includes(core) ? [reactor] : []));
+}
+
+/** Ports on one address share the device. `firstAddresses`: of the ports at the start, for the names of capture files. */
+export function openPortDevice(
+  lease: RuntimeLease,
+  config: DeviceConfig,
+  where: { readonly address: string; readonly firstAddresses: ReadonlySet<string> },
+  log: Log,
+): DeviceLease {
+  const address = formatAddress(parseAddress(where.address));
+  const { provider, mtu, icrc, socketBufferBytes, pcap, inCapsuleBytesMax } = config;
+  const pcapPath =
+    pcap === undefined ? undefined : captureFile(pcap, address, where.firstAddresses);
+  try {
+    const device = lease.openDevice({
+      provider,
+      address,
+      pathMtu: mtu ?? 0,
+      inCapsuleBytesMax,
+      ...(icrc === undefined ? {} : { icrc }),
+      ...(socketBufferBytes === undefined ? {} : { socketBufferBytes }),
+      ...(pcapPath === undefined ? {} : { pcapPath }),
+    });
+    if (pcapPath !== undefined && !device.shared) {
+      log.info({ address, file: pcapPath }, 'capturing packets');
+    }
+    return device;
+  } catch (error) {
+    if (error instanceof ProviderUnavailableError) throw error;
+    throw new NvmeofError('DEVICE_OPEN', `cannot open ${address}: ${messageOf(error)}`, {
+      object: address,
+      cause: error,
+    });
+  }
+}

@@ -1,0 +1,48 @@
+/**
+ * Tells systemd what becomes of a service (sd_notify(3)): ready, reloading, stopping. Without NOTIFY_SOCKET in the environment there
+ * is nobody to tell; a manager that does not listen is no reason to fail.
+ */
+import { loadDoor } from '../../native/index.ts';
+import { messageOf } from '../../native/common/errors.ts';
+import type { Log } from '../../target/index.ts';
+
+export type Notify = (socket: string, state: string) => void;
+
+const byDoor: Notify = (socket, state) => {
+  loadDoor().notifyService(socket, state);
+};
+
+export class ServiceManager {
+  readonly #socket: string | undefined;
+  readonly #log: Log;
+  readonly #notify: Notify;
+
+  constructor(log: Log, socket = process.env['NOTIFY_SOCKET'], notify: Notify = byDoor) {
+    this.#socket = socket === '' ? undefined : socket;
+    this.#log = log;
+    this.#notify = notify;
+  }
+
+  /** `status` is one line that systemctl status shows. */
+  ready(status: string): void {
+    this.#tell('READY=1', `STATUS=${status}`);
+  }
+
+  reloading(): void {
+    const microseconds = process.hrtime.bigint() / 1000n;
+    this.#tell('RELOADING=1', `MONOTONIC_USEC=${microseconds}`, 'STATUS=reading the configuration');
+  }
+
+  stopping(): void {
+    this.#tell('STOPPING=1', 'STATUS=finishing I/O');
+  }
+
+  #tell(...lines: readonly string[]): void {
+    if (this.#socket === undefined) return;
+    try {
+      this.#notify(this.#socket, lines.join('\n'));
+    } catch (error) {
+      this.#log.warn({ error: messageOf(error) }, 'the service manager could not be told');
+    }
+  }
+}
