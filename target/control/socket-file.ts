@@ -35,8 +35,8 @@ async function isLive(path: string): Promise<boolean> {
     await once(socket, 'connect');
     return true;
   } catch (error) {
-    // EAGAIN: its queue of connections is full, so it has one.
-    return codeOf(error) === 'EAGAIN';
+    // Everything else says nothing about it: its queue is full (EAGAIN), or it is another user's (EACCES).
+    return !['ECONNREFUSED', 'ENOENT'].includes(codeOf(error));
   } finally {
     socket.destroy();
   }
@@ -64,7 +64,12 @@ async function clear(path: string): Promise<void> {
   if (await isLive(path)) throw inUse(path);
   // Between the look and the move another target may have come: then it gets its place back.
   const aside = `${path}${suffix()}.old`;
-  renameSync(path, aside);
+  try {
+    renameSync(path, aside);
+  } catch (error) {
+    if (codeOf(error) === 'ENOENT') return;
+    throw error;
+  }
   try {
     if (await isLive(aside)) {
       linkSync(aside, path);
@@ -114,6 +119,7 @@ export class SocketFile {
       unlinkSync(own);
     } catch (error) {
       server.close();
+      unlinkIfThere(own);
       if (error instanceof NvmeofError) throw error;
       if (codeOf(error) === 'EEXIST') throw inUse(path);
       throw new NvmeofError('CONTROL_PATH', `control socket ${path}: ${messageOf(error)}`, {

@@ -6,6 +6,9 @@ import { loadDoor } from '../../native/index.ts';
 import { messageOf } from '../../native/common/errors.ts';
 import type { Log } from '../../target/index.ts';
 
+/** Characters of a status: a datagram has room for more, the line of systemctl status has not. */
+const STATUS_MAX = 500;
+
 export type Notify = (socket: string, state: string) => void;
 
 const byDoor: Notify = (socket, state) => {
@@ -23,9 +26,9 @@ export class ServiceManager {
     this.#notify = notify;
   }
 
-  /** `status` is one line that systemctl status shows. */
+  /** `status` is what systemctl status shows, in one line and cut where it is long. */
   ready(status: string): void {
-    this.#tell('READY=1', `STATUS=${status}`);
+    this.#tell('READY=1', `STATUS=${status.replaceAll('\n', '; ').slice(0, STATUS_MAX)}`);
   }
 
   reloading(): void {

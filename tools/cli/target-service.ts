@@ -94,7 +94,7 @@ export class TargetService implements Service {
       manager.ready(this.status);
     } catch (error) {
       log.error({ file: this.configFile, error: messageOf(error) }, 'reload refused');
-      manager.ready(`${this.status}; reload refused: ${messageOf(error).replaceAll('\n', '; ')}`);
+      manager.ready(`${this.status}; reload refused: ${messageOf(error)}`);
     }
   }
 

@@ -101,6 +101,9 @@ describe('the service manager', () => {
     expect(told[0]).to.equal('/run/notify READY=1\nSTATUS=serving');
     expect(told[1]).to.match(/^\/run\/notify RELOADING=1\nMONOTONIC_USEC=\d+\nSTATUS=/);
     expect(told[2]).to.equal('/run/notify STOPPING=1\nSTATUS=finishing I/O');
+    manager.ready(`two\nlines, ${'x'.repeat(10_000)}`);
+    expect(told[3]).to.match(/^\/run\/notify READY=1\nSTATUS=two; lines, x+$/);
+    expect(told[3]?.length).to.be.below(600);
     const [, microseconds = '0'] = /USEC=(\d+)/.exec(told[1] ?? '') ?? [];
     const now = Number(process.hrtime.bigint() / 1000n);
     expect(Number(microseconds)).to.be.within(now - 5_000_000, now);
