@@ -414,6 +414,12 @@ export class Subsystem {
   /** Before the first command can reach the backing. */
   #guard({ backing, info, readOnly, name, config }: Namespace): void {
     if (backing === undefined || !info || readOnly) return;
+    if (config.shared && !info.marks) {
+      this.#context.log.warn(
+        { subsystemNqn: this.nqn, nsid: config.nsid, path: name },
+        'a shared namespace that is no file on a local file system: hosts that lose a path cannot have their writes fenced, and wait (docs/stale-writes.md)',
+      );
+    }
     this.fences.addBacking({ id: backing, name, shared: config.shared, marks: info.marks });
   }
 

@@ -28,7 +28,7 @@ struct Options {
   uint64_t size = 0;          // Memory, Null: bytes; File: 0 = the file's size
   uint32_t block_size = 512;  // 512 or 4096
   bool read_only = false;
-  bool shared = false;  // skip the exclusive lock (several targets, one backing)
+  bool shared = false;  // several targets, one backing: no exclusive lock
   Cache cache = Cache::WriteBack;
   uint32_t delay_writes_ms = 0;  // a test tool: hold every write that long (delay_backing.h)
 };

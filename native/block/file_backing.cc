@@ -188,7 +188,11 @@ Result<uint32_t> direct_alignment(int fd, const Options& options) {
 }
 
 Result<void> refuse_if_in_use(int fd, const Options& options) {
-  if (options.shared) return {};
+  if (options.shared) {
+    // So that one which is not marked shared is refused beside it. Whoever was first may hold more.
+    flock(fd, LOCK_SH | LOCK_NB);
+    return {};
+  }
   const std::string user = user_of_file(options.path);
   if (!user.empty() && !options.read_only)
     return Error{EBUSY,

@@ -548,6 +548,11 @@ TEST(a_backing_is_locked_unless_shared) {
   shared.shared = true;
   CHECK(open_backing(shared));
   first.value().reset();
+  {
+    auto sharing = open_backing(shared);
+    CHECK(open_backing(shared));
+    CHECK(has(refusal(options, EBUSY), "mark the namespace shared on both sides"));
+  }
   CHECK(open_backing(options));
   auto reader_one = open_backing(reader), reader_two = open_backing(reader);
   CHECK(reader_one);

@@ -104,6 +104,36 @@ describe('target configuration', () => {
     ['in-capsule data of 100 bytes', withPort({ inCapsuleBytes: 100 }), 'ports[0].inCapsuleBytes'],
     ['negative in-capsule data', withPort({ inCapsuleBytes: -16 }), 'ports[0].inCapsuleBytes'],
     ['no queues', withPort({ maxQueues: 0 }), 'ports[0].maxQueues'],
+    [
+      'controller ids the wrong way round',
+      withSubsystem({ cntlids: { first: 9, last: 8 } }),
+      'subsystems[0].cntlids: first must not be greater than last',
+    ],
+    [
+      'controller id 0',
+      withSubsystem({ cntlids: { first: 0, last: 8 } }),
+      'subsystems[0].cntlids.first',
+    ],
+    [
+      'controller ids that NVMe reserves',
+      withSubsystem({ cntlids: { first: 1, last: 0xfff0 } }),
+      'subsystems[0].cntlids.last',
+    ],
+    [
+      'a command quiesce time of 0, which is none',
+      withSubsystem({ commandQuiesceMs: 0 }),
+      'subsystems[0].commandQuiesceMs',
+    ],
+    [
+      'a command quiesce time beyond 16 bits',
+      withSubsystem({ commandQuiesceMs: 65_536 }),
+      'subsystems[0].commandQuiesceMs',
+    ],
+    [
+      'writes that are held for ever',
+      withNamespace({ memory: 4096, delayWritesMs: 600_001 }),
+      'subsystems[0].namespaces[0].delayWritesMs',
+    ],
     ['a bad NQN', withSubsystem({ nqn: 'disk' }), 'subsystems[0].nqn: the NQN has 4 bytes'],
     [
       'the discovery NQN',

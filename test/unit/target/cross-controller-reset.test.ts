@@ -270,6 +270,7 @@ describe('Cross-Controller Reset', () => {
 
     it('is refused where a shared backing may be written to from other machines', async () => {
       await start({ ...range, namespaces: [{ path: '/dev/sdz', shared: true }] });
+      expect(rig.warnings[0]?.[0]).to.contain('cannot have their writes fenced');
       expect((await reset(FOREIGN)).status).to.equal('invalidControllerId');
       const [, fields] = rig.warnings.at(-1) ?? [];
       expect(fields).to.have.property('reason').that.contains('/dev/sdz is shared');
