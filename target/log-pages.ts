@@ -18,8 +18,10 @@ import {
 import { Csi } from '../native/wire/identify.ts';
 import { GetLogPageCommand, NSID_ALL } from '../native/wire/sqe.ts';
 import { Status } from '../native/wire/status.ts';
-import { ANA_GROUPS_ONLY } from '../native/wire/ana.ts';
+import { ANA_GROUPS_ONLY, AnaGroupDescriptor, AnaLogHeader } from '../native/wire/ana.ts';
 import { ADMIN_COMMANDS, IO_COMMANDS } from './commands.ts';
+import { ANA_GROUP_MAX } from './ana.ts';
+import { NSID_MAX } from './config.ts';
 import { MAX_TRANSFER_BYTES } from './context.ts';
 import type { Controller } from './controller.ts';
 import { featuresOf } from './features.ts';
@@ -40,6 +42,8 @@ interface LogPageRow {
   page(controller: Controller, command: Parsed): Uint8Array;
   /** The page was read with this log specific parameter. */
   taken?(controller: Controller, lsp: number): void;
+  /** How long the page can be, where hosts read that much in pieces: offsets up to there are none beyond its end. */
+  readonly bytesMax?: number;
   /** The page was read without RAE. */
   cleared?(controller: Controller): void;
 }
@@ -52,6 +56,9 @@ const OT_BYTE = 58;
 const CSI_BYTE = 59;
 
 const DWORD = 4;
+/** What hosts compute from NANAGRPID and MNAN; nvme-cli reads it in pieces of 4 KiB. */
+const ANA_LOG_BYTES_MAX =
+  AnaLogHeader.size + ANA_GROUP_MAX * AnaGroupDescriptor.size + NSID_MAX * DWORD;
 const MS_PER_HOUR = 3_600_000;
 const SPARE_PERCENT = 100;
 
@@ -139,6 +146,7 @@ export const LOG_PAGES: readonly LogPageRow[] = [
     ...ioOnly,
     lid: LogId.ana,
     name: 'Asymmetric Namespace Access',
+    bytesMax: ANA_LOG_BYTES_MAX,
     page: ({ anaLog }, { lsp, lpo }) => anaLog.read((lsp & ANA_GROUPS_ONLY) !== 0, lpo === 0n),
     cleared: anaRead,
   },
@@ -202,8 +210,9 @@ export function prepareGetLogPage({ controller, sqe }: Request): Prepared | Fail
     length,
     run: () => {
       const page = row.page(controller, command);
-      if (command.lpo > BigInt(page.length)) {
-        return fail(Status.invalidField, offsets.lpo, `the page has ${page.length} bytes`);
+      const bytes = Math.max(page.length, row.bytesMax ?? 0);
+      if (command.lpo > BigInt(bytes)) {
+        return fail(Status.invalidField, offsets.lpo, `the page has ${bytes} bytes`);
       }
       // Beyond the end of the page: zeros.
       const data = new Uint8Array(length);

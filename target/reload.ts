@@ -16,6 +16,7 @@ import type {
   SubsystemConfig,
   TargetConfig,
 } from './config.ts';
+import type { AnaRule } from './ana.ts';
 import type { Target } from './target.ts';
 
 type Act = (target: Target) => Promise<unknown>;
@@ -113,8 +114,8 @@ const sizeOf = ({ memory, null: nothing, size }: Numbered): bigint | undefined =
 /** What a target changes while it is there; all else makes it another thing, keys of later versions too. */
 const LIVE_KEYS = {
   target: ['ports', 'subsystems', 'referrals'],
-  subsystem: ['allowAnyHost', 'hosts', 'namespaces'],
-  namespace: ['memory', 'null', 'size', 'writeProtected', 'enabled'],
+  subsystem: ['allowAnyHost', 'hosts', 'namespaces', 'ana'],
+  namespace: ['memory', 'null', 'size', 'writeProtected', 'enabled', 'anaGroup'],
 } as const;
 
 /** The keys outside the list whose values differ. */
@@ -163,11 +164,36 @@ function changeNamespace(nqn: string, now: Numbered, wanted: Numbered): Step[] |
     const { writeProtected: on } = wanted;
     steps.push({ what, phase: 'change', run: protect(on), undo: protect(!on) });
   }
+  if (now.anaGroup !== wanted.anaGroup) {
+    const move =
+      (group: number): Act =>
+      (target) =>
+        target.setAnaGroup(nqn, nsid, group);
+    const what = `move ${name} to ANA group ${wanted.anaGroup}`;
+    steps.push({ what, phase: 'change', run: move(wanted.anaGroup), undo: move(now.anaGroup) });
+  }
   if (now.enabled && !wanted.enabled) {
     const what = `disable ${name}`;
     steps.push({ what, phase: 'change', run: toggle(false), undo: toggle(true) });
   }
   return steps;
+}
+
+/** Groups as a whole first, then what single ports have otherwise; those without a rule are optimized. */
+function setAnaRules(nqn: string, rules: readonly AnaRule[], before: readonly AnaRule[]): Act {
+  const groups = new Set([...rules, ...before].map(({ group }) => group));
+  const whole = [...groups].map(
+    (group): AnaRule =>
+      rules.find((rule) => rule.group === group && rule.port === undefined) ?? {
+        group,
+        state: 'optimized',
+      },
+  );
+  return async (target) => {
+    for (const rule of [...whole, ...rules.filter(({ port }) => port !== undefined)]) {
+      await target.setAnaState(nqn, rule);
+    }
+  };
 }
 
 function changeSubsystem(
@@ -185,6 +211,14 @@ function changeSubsystem(
     change: (a, b) => changeNamespace(nqn, a, b),
     inTheWay: ({ path }) => path !== undefined && paths.has(path),
   });
+  if (!isDeepStrictEqual(now.ana, wanted.ana)) {
+    steps.push({
+      what: `set the ANA states of ${nqn}`,
+      phase: 'change',
+      run: setAnaRules(nqn, wanted.ana, now.ana),
+      undo: setAnaRules(nqn, now.ana, wanted.ana),
+    });
+  }
   const rules = ({ allowAnyHost = false, hosts }: SubsystemConfig) => ({ allowAnyHost, hosts });
   if (isDeepStrictEqual(rules(now), rules(wanted))) return steps;
   return [

@@ -4,10 +4,6 @@
 
 namespace nvmeof::nvmf {
 
-uint16_t Command::refusal() const {
-  return queue->view->refusal[entry->ana_group];
-}
-
 void TargetEngineImpl::set_access(uint32_t table, const AccessRule& rule, ChangeDone done,
                                   void* context) {
   AccessChange* const change = tables_.set_access(table, rule, done, context);

@@ -91,6 +91,10 @@ struct TargetQueue {
   void allocate(uint32_t entries, uint32_t send_queue_entries);
 };
 
+inline uint16_t Command::refusal() const {
+  return queue->view->refusal[entry->ana_group];
+}
+
 // What a queue may have before it is another's turn: commands, and bytes of their data. The command
 // that reaches the limit of bytes is the last.
 struct ServiceTurn {

@@ -1,5 +1,6 @@
 /** Every method of the control socket. The discovery document and docs/control.md are derived from these rows. */
 import { z } from 'zod';
+import { ANA_METHODS } from './ana-methods.ts';
 import { CONFIG_METHODS } from './config-methods.ts';
 import { discoveryDocument } from './openrpc.ts';
 import { HOST_METHODS } from './host-methods.ts';
@@ -28,5 +29,6 @@ export const METHODS: readonly Method[] = [
   ...NAMESPACE_METHODS,
   ...HOST_METHODS,
   ...PORT_METHODS,
+  ...ANA_METHODS,
   DISCOVER,
 ];

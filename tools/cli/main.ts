@@ -16,6 +16,7 @@ import { targetCommand } from './commands/target.ts';
 import { writeCommand } from './commands/write.ts';
 import { configCommand } from './commands/config.ts';
 import { controllersCommand } from './commands/controllers.ts';
+import { anaCommand } from './commands/ana.ts';
 import { hostCommand } from './commands/host.ts';
 import { namespaceCommand } from './commands/namespace.ts';
 import { portCommand } from './commands/port.ts';
@@ -53,6 +54,7 @@ export const SUB_COMMANDS: readonly SubCommand[] = [
   subsystemCommand,
   namespaceCommand,
   hostCommand,
+  anaCommand,
   portCommand,
   referralCommand,
   controllersCommand,
