@@ -10,6 +10,9 @@ import type { AnaRule, AnaStateName } from './ana.ts';
 import { TransitionWatch } from './ana-transition.ts';
 import type { Context } from './context.ts';
 
+/** A disk should have answered by then. */
+const SLOW_DRAIN_MS = 5000;
+
 /** A group at one port. */
 export interface AnaView {
   readonly port: string;
@@ -32,6 +35,7 @@ interface View {
 export class AnaAccess {
   readonly states: AnaStates;
   readonly #context: Context;
+  readonly #nqn: string;
   readonly #table: TableId;
   readonly #announce: (view: AnaView) => void;
   readonly #watch: TransitionWatch;
@@ -48,6 +52,7 @@ export class AnaAccess {
     announce: (view: AnaView) => void,
   ) {
     this.#context = context;
+    this.#nqn = nqn;
     this.#table = table;
     this.#announce = announce;
     this.states = new AnaStates(rules);
@@ -95,7 +100,15 @@ export class AnaAccess {
    */
   async set(rule: AnaRule): Promise<void> {
     const { drained } = await this.#changes.run(() => this.#set(rule));
-    await drained;
+    const slow = this.#context.clock.after(SLOW_DRAIN_MS, () => {
+      const text = 'ANA state refuses I/O, but I/O from before is still in a backing';
+      this.#context.log.warn({ subsystemNqn: this.#nqn, ...rule }, text);
+    });
+    try {
+      await drained;
+    } finally {
+      slow.cancel();
+    }
   }
 
   async #set(rule: AnaRule): Promise<{ readonly drained: Promise<unknown> }> {

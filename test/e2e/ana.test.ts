@@ -91,6 +91,21 @@ describe('asymmetric namespace access', function () {
     });
   });
 
+  it('a state of the configuration holds for the first command of the first host', async () => {
+    // The reactor's engine is made when the first of them connects, and learns it then.
+    const subsystem: Omit<SubsystemOptions, 'nqn'> = {
+      namespaces: [{ memory: MIB }],
+      ana: [{ group: 1, state: 'inaccessible' }],
+    };
+    await withPaths(subsystem, async ({ first, second, set }) => {
+      expect(await statusOfRead(first.namespace(1))).to.equal('anaInaccessible');
+      expect(await statusOfRead(second.namespace(1))).to.equal('anaInaccessible');
+      await set('optimized', SECOND);
+      await second.namespace(1).read(0, 1);
+      expect(await statusOfRead(first.namespace(1))).to.equal('anaInaccessible');
+    });
+  });
+
   it('each refusing state has its status, at its port and for its group only', async () => {
     const namespaces = [{ memory: MIB }, { memory: MIB, anaGroup: 2 }];
     await withPaths({ namespaces }, async ({ first, second, set }) => {

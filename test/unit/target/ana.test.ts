@@ -341,6 +341,10 @@ describe('ANA change events', () => {
     expect([a.answered(tag)?.result, order.length]).to.deep.equal([0x0c0302n, 0]);
     expect((await statesAt(a))[1]).to.equal(3);
 
+    rig.clock.advance(5000);
+    expect(rig.warnings.map(([, fields]) => fields)).to.deep.equal([
+      { subsystemNqn: NQN, group: 1, state: 'inaccessible', port: A },
+    ]);
     // A drain that takes long holds up neither another group nor the way back.
     const other = rig.target.setAnaState(NQN, { group: 7, state: 'change', port: B });
     const opening = rig.target
