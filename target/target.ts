@@ -16,6 +16,7 @@ import { systemClock } from '../native/common/clock.ts';
 import type { Clock } from '../native/common/clock.ts';
 import { nonZero } from '../native/common/counters.ts';
 import type { Counters } from '../native/common/counters.ts';
+import type { FaultInjection, Faults } from '../native/common/faults.ts';
 import { NvmeofError, messageOf } from '../native/common/errors.ts';
 import { Serial } from '../native/common/serial.ts';
 import { parseSize } from '../native/common/size.ts';
@@ -61,6 +62,8 @@ export interface StartOptions {
   readonly clock?: Clock;
   /** Which reactor takes a new queue. */
   readonly placement?: PlacementRule;
+  /** Opens its devices for `injectFaults`: for tests. */
+  readonly faultInjection?: boolean;
 }
 
 export interface ControllerView extends ControllerSummary {
@@ -77,8 +80,9 @@ const DISCOVERY_CONFIG: SubsystemConfig = {
   namespaces: [],
 };
 
-export class Target extends EventEmitter<TargetEvents> {
+export class Target extends EventEmitter<TargetEvents> implements FaultInjection {
   readonly #config: TargetConfig;
+  readonly #faultInjection: boolean;
   readonly #ownLease: boolean;
   /** What the receive buffers of every device are sized for: the largest of the ports at the start. */
   readonly #inCapsuleBytesMax: number;
@@ -114,6 +118,7 @@ export class Target extends EventEmitter<TargetEvents> {
   private constructor(config: TargetConfig, lease: RuntimeLease, services: StartOptions) {
     super();
     this.#config = config;
+    this.#faultInjection = services.faultInjection ?? false;
     this.#inCapsuleBytesMax = Math.max(
       IN_CAPSULE_BYTES_DEFAULT,
       ...config.ports.map(({ inCapsuleBytes }) => inCapsuleBytes),
@@ -182,6 +187,18 @@ export class Target extends EventEmitter<TargetEvents> {
    */
   counters(): Counters {
     return this.#lease.runtime.door.counters();
+  }
+
+  /** On all its devices, or on the one of that address. Needs `faultInjection`. */
+  injectFaults(faults: Faults, address?: string): void {
+    const wanted = address === undefined ? undefined : parseAddress(address);
+    const ports = [...this.#ports.values()].filter(
+      ({ endpoint }) => wanted === undefined || sameAddress(endpoint.address, wanted),
+    );
+    if (ports.length === 0) {
+      throw new NvmeofError('PORT_UNKNOWN', `no port on ${address ?? 'any address'}`);
+    }
+    for (const port of ports) port.injectFaults(faults);
   }
 
   /** What it did so far. Waits for a loop iteration of each of its reactors: for a look now and then. */
@@ -291,6 +308,7 @@ export class Target extends EventEmitter<TargetEvents> {
         pathMtu: mtu ?? 0,
         inCapsuleBytesMax: this.#inCapsuleBytesMax,
         ...(icrc === undefined ? {} : { icrc }),
+        ...(this.#faultInjection ? { faultInjection: true } : {}),
         ...(socketBufferBytes === undefined ? {} : { socketBufferBytes }),
         ...(pcapPath === undefined ? {} : { pcapPath }),
       });

@@ -3,6 +3,7 @@
  * call, and lets a test (or a scripted peer) answer: assign the `on…` hooks, or send events with `emit`.
  * Events reach the Runtime in a later microtask, as they would after a wake.
  */
+import type { Faults } from '../../native/common/faults.ts';
 import type {
   AcceptOptions,
   AttachOptions,
@@ -172,6 +173,13 @@ export class FakeDoor implements Door {
   closeDevice(device: DeviceId): void {
     this.#record('closeDevice', device);
     if (!this.devices.delete(device)) throw systemError('ENODEV', `no device ${device}`);
+  }
+
+  setFaults(device: DeviceId, faults: Faults): void {
+    this.#record('setFaults', device, faults);
+    const options = this.devices.get(device);
+    if (!options) throw systemError('ENODEV', `no device ${device}`);
+    if (options.faultInjection !== true) throw systemError('EPERM', 'not opened for faults');
   }
 
   openBacking(options: BackingOptions): Promise<BackingId> {
