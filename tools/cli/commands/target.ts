@@ -26,6 +26,7 @@ import { addExamples } from '../help.ts';
 import { untilSignal } from '../signals.ts';
 import { StatisticsServer } from '../statistics/server.ts';
 import { LOG_LEVELS, makeLogger } from '../logging.ts';
+import { requireParent, serveParent } from '../target-channel.ts';
 import type { LogLevel } from '../logging.ts';
 
 export interface TargetFlags {
@@ -44,6 +45,7 @@ export interface TargetFlags {
   readonly log: LogLevel;
   readonly metrics?: HostPort;
   readonly json?: boolean;
+  readonly injectFaults?: boolean;
 }
 
 const DEFAULT_LISTEN: ListenPort = { address: '127.0.0.1', port: 4420 };
@@ -167,6 +169,7 @@ async function serveMetrics(
 }
 
 async function runTarget(context: CliContext, flags: TargetFlags): Promise<void> {
+  if (flags.injectFaults === true) requireParent();
   const config = await targetConfig(flags);
   const log = makeLogger(context.streams, flags.log, flags.json ?? false);
   const signal = untilSignal();
@@ -175,7 +178,9 @@ async function runTarget(context: CliContext, flags: TargetFlags): Promise<void>
   process.on('SIGUSR1', () => {
     if (running.target) log.info(nonZero(running.target.counters()), 'counters');
   });
-  const target = await Target.start(config, { log });
+  const faultInjection = flags.injectFaults ?? false;
+  const target = await Target.start(config, { log, faultInjection });
+  if (faultInjection) serveParent(target, log);
   running.target = target;
   logStart(target, config, log);
   const metrics = await serveMetrics(target, flags.metrics);
@@ -267,6 +272,8 @@ export const targetCommand: SubCommand = {
       )
       .addOption(new Option('--log <level>', 'log level').choices([...LOG_LEVELS]).default('info'))
       .option('--json', 'log and print JSON even on a terminal')
+      // For tests, and of no use without the program that runs them: docs/failover.md.
+      .addOption(new Option('--inject-faults').hideHelp())
       .action((flags: TargetFlags) => runTarget(context, flags));
     addExamples(command, EXAMPLES);
   },
