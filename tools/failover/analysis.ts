@@ -44,7 +44,10 @@ export interface FaultResult {
   readonly writeStallMs: number;
   /** Absent: no path of the host's ceased to be live. */
   readonly detectMs?: number;
-  /** From the fault on until the last request that failed, or was slower than the slowest before any fault, had ended. */
+  /**
+   * From the fault on until the last request had ended that failed, or was slower than the slowest before any fault;
+   * then I/O was good for half a second, or for the rest of the time.
+   */
   readonly recoverMs: number;
   readonly errors: number;
   /** What was not kept, for a person; empty: all was. */
@@ -61,6 +64,8 @@ export interface RunResult {
 
 /** Slower than this is slow, however fast it was before. */
 const SLOW_MS_MIN = 20;
+/** Good for so long, and the fault is over: what is slow afterwards is another matter. */
+const SETTLED_MS = 500;
 /** Requests before the first fault, without which nothing can be said of it. */
 const BASELINE_MIN = 20;
 
@@ -90,8 +95,9 @@ export function longestStall(ends: readonly number[], { from, to }: Window): num
 
 interface Digest {
   readonly ends: Readonly<Record<Operation, readonly number[]>>;
-  /** Ends of requests that failed, and of those that failed or were slow. */
+  /** Ends of requests that failed, of those that failed or were slow, and of the rest. */
   readonly failed: readonly number[];
+  readonly good: readonly number[];
   readonly bad: readonly number[];
   readonly baseline: number;
 }
@@ -109,34 +115,60 @@ function digest({ log, faults }: RunRecord): Digest {
   const ends: Record<Operation, number[]> = { read: [], write: [] };
   const failedAt: number[] = [];
   const bad: number[] = [];
+  const good: number[] = [];
   for (const { endMs, latencyMs, operation, failed } of log) {
     if (failed) failedAt.push(endMs);
     else ends[operation].push(endMs);
-    if (failed || latencyMs > limit) bad.push(endMs);
+    (failed || latencyMs > limit ? bad : good).push(endMs);
   }
-  return { ends, failed: failedAt, bad, baseline };
+  return { ends, failed: failedAt, good, bad, baseline };
 }
 
 const inside = (all: readonly number[], { from, to }: Window): number[] =>
   all.filter((at) => at >= from && at < to);
 
+/**
+ * The end of the last bad request before I/O was good for a while, and beyond the end of the fault; the end of the window if
+ * nothing good came after it.
+ */
+export function recoveredAt(
+  good: readonly number[],
+  bad: readonly number[],
+  window: Window,
+  faultEnd: number,
+): number {
+  let since = window.from;
+  let next = 0;
+  for (const at of [...inside(bad, window), Infinity]) {
+    let last: number | undefined;
+    for (; (good[next] ?? Infinity) < Math.min(at, window.to); next++) {
+      const end = good[next] ?? 0;
+      if (end > since) last = end;
+    }
+    // Silence is not good: the next bad request is what ends it.
+    if (last !== undefined && last >= Math.max(since, faultEnd) + SETTLED_MS) return since;
+    if (at === Infinity) return last === undefined ? window.to : since;
+    since = at;
+  }
+  return since;
+}
+
 function resultOf(
   run: RunRecord,
   { fault, beginMs, endMs }: FaultRecord,
   window: Window,
-  { ends, failed, bad }: Digest,
+  { ends, failed, good, bad }: Digest,
 ): FaultResult {
   const noticed = run.paths.find(
     ({ atMs, state }) => state !== 'live' && inside([atMs], window).length > 0,
   );
-  const lastBad = inside(bad, window).at(-1);
   const measured = {
     ...{ name: describeFault(fault), beginMs, endMs },
     // Of an operation that the load does not have, nothing can stall.
     readStallMs: ends.read.length === 0 ? 0 : longestStall(ends.read, window),
     writeStallMs: ends.write.length === 0 ? 0 : longestStall(ends.write, window),
     ...(noticed === undefined ? {} : { detectMs: noticed.atMs - beginMs }),
-    recoverMs: lastBad === undefined ? 0 : lastBad - beginMs,
+    recoverMs: recoveredAt(good, bad, window, endMs) - beginMs,
     errors: inside(failed, window).length,
   };
   return { ...measured, broken: brokenBounds(fault, measured) };
