@@ -6,6 +6,7 @@
 import { EventEmitter } from 'node:events';
 import { within } from '../native/common/clock.ts';
 import type { Counters } from '../native/common/counters.ts';
+import type { FaultInjection, Faults } from '../native/common/faults.ts';
 import { messageOf } from '../native/common/errors.ts';
 import type { BenchOptions, BenchResult, QueueId, ReactorIndex } from '../native/index.ts';
 import { NSID_ALL } from '../native/wire/sqe.ts';
@@ -69,7 +70,7 @@ const DETACH_MS_MAX = 2000;
 /** CAP.CRMS: ready independent of media. */
 const CRMS_INDEPENDENT = 1 << 1;
 
-export class Controller extends EventEmitter<ControllerEvents> {
+export class Controller extends EventEmitter<ControllerEvents> implements FaultInjection {
   readonly #association: Association;
   readonly #broughtUp: BroughtUp;
   readonly #keepAlive: KeepAlive;
@@ -299,6 +300,11 @@ export class Controller extends EventEmitter<ControllerEvents> {
    */
   counters(): Counters {
     return this.#association.lease.runtime.door.counters();
+  }
+
+  /** On its device, for all connections from that address. Needs the option `faultInjection`. */
+  injectFaults(faults: Faults): void {
+    this.#association.device.setFaults(faults);
   }
 
   /** Clean end: I/O queues, shutdown of the controller, admin queue. Resolves when nothing is left of it. */

@@ -35,6 +35,8 @@ export type { BenchResult, BenchSide } from '../native/index.ts';
 export type { IdentifyController, IdentifyNamespace } from '../native/wire/identify.ts';
 export type { StatusName } from '../native/wire/status.ts';
 export type { Counters } from '../native/common/counters.ts';
+export { NO_FAULTS, applyFaults } from '../native/common/faults.ts';
+export type { FaultInjection, FaultRule, Faults } from '../native/common/faults.ts';
 export { NvmeofError, NvmeStatusError } from '../native/common/errors.ts';
 export {
   ArgumentError,

@@ -24,6 +24,8 @@ export interface TransportOptions {
   readonly socketBufferBytes?: number;
   /** ICRC check of IPv4 packets on soft: 'full' needs CAP_NET_RAW. Default 'recovered'. */
   readonly icrc?: DeviceOptions['icrc'];
+  /** Opens the device for `Controller.injectFaults`: for tests. */
+  readonly faultInjection?: boolean;
   /** Writes every packet to this file. */
   readonly pcapPath?: string;
   /** Reactor cores, -1: not pinned. Default: those that run in this process, else one that is not pinned. */
@@ -107,7 +109,7 @@ function address(name: string, text: string): Address {
 }
 
 function deviceOptions(options: TransportOptions): Omit<DeviceOptions, 'address'> {
-  const { pathMtu, socketBufferBytes, icrc, pcapPath } = options;
+  const { pathMtu, socketBufferBytes, icrc, pcapPath, faultInjection } = options;
   if (pathMtu !== undefined && ![256, 512, 1024, 2048, 4096].includes(pathMtu)) {
     throw new ArgumentError(`path MTU must be 256, 512, 1024, 2048 or 4096, not ${pathMtu}`);
   }
@@ -116,6 +118,7 @@ function deviceOptions(options: TransportOptions): Omit<DeviceOptions, 'address'
     ...(pathMtu === undefined ? {} : { pathMtu }),
     ...(socketBufferBytes === undefined ? {} : { socketBufferBytes }),
     ...(icrc === undefined ? {} : { icrc }),
+    ...(faultInjection === true ? { faultInjection } : {}),
     ...(pcapPath === undefined ? {} : { pcapPath }),
   };
 }

@@ -6,6 +6,8 @@
  * ring and wakes JavaScript once for a batch; `drain` hands over the lot. `Door` is an interface, so that tests can
  * pass a fake edge.
  */
+import type { Faults } from './common/faults.ts';
+
 export { doorPath, loadDoor } from './load-door.ts';
 export type { ConnectFailure, DoorEvent } from './door-events.ts';
 
@@ -49,6 +51,8 @@ export interface DeviceOptions {
   readonly pcapPath?: string;
   /** Of IPv4 on soft. 'full' sees IP headers through a raw socket and needs CAP_NET_RAW; default 'recovered'. */
   readonly icrc?: IcrcCheck;
+  /** `setFaults` may be called for it. Default false. */
+  readonly faultInjection?: boolean;
   /** 4.096 µs × 2^n; 0, the default, is the provider's choice: 14 on soft, the kernel's on verbs. */
   readonly localAckTimeout?: number;
   readonly connectTimeoutMs?: number;
@@ -313,6 +317,8 @@ export interface Door {
   openDevice(options: DeviceOptions): DeviceId;
   deviceInfo(device: DeviceId): DeviceInfo;
   closeDevice(device: DeviceId): void;
+  /** Replaces the faults of the device's packets (common/faults.ts). Waits for a loop iteration of each reactor. */
+  setFaults(device: DeviceId, faults: Faults): void;
 
   // Backings: open and close run on a worker thread.
   openBacking(options: BackingOptions): Promise<BackingId>;
@@ -441,6 +447,7 @@ export const DOOR_FUNCTIONS = {
   openDevice: 1,
   deviceInfo: 1,
   closeDevice: 1,
+  setFaults: 2,
   openBacking: 1,
   backingInfo: 1,
   resizeBacking: 2,

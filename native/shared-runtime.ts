@@ -6,6 +6,7 @@
  */
 import { resolve } from 'node:path';
 import { NvmeofError, messageOf } from './common/errors.ts';
+import type { Faults } from './common/faults.ts';
 import { loadDoor } from './index.ts';
 import type { DeviceId, DeviceInfo, DeviceOptions, Door, ReactorIndex } from './index.ts';
 import { Runtime } from './runtime.ts';
@@ -21,6 +22,8 @@ export interface DeviceLease {
   readonly info: DeviceInfo;
   /** True when somebody else in this process had it open already. */
   readonly shared: boolean;
+  /** For all who share the device (common/faults.ts). */
+  setFaults(faults: Faults): void;
   /** The last lease closes the device. Further calls do nothing. */
   release(): void;
 }
@@ -139,6 +142,9 @@ export class SharedRuntime {
       id: device.id,
       info: device.info,
       shared: known !== undefined,
+      setFaults: (faults) => {
+        door.setFaults(device.id, faults);
+      },
       release: () => {
         if (released) return;
         released = true;
@@ -180,8 +186,8 @@ function openByDoor(door: Door, options: DeviceOptions): DeviceId {
 
 interface Difference {
   readonly what: string;
-  readonly asked: number | string;
-  readonly open: number | string;
+  readonly asked: number | string | boolean;
+  readonly open: number | string | boolean;
 }
 
 /** What the open device has otherwise than asked. An option left out, a path MTU of 0 and provider 'auto' ask for nothing. */
@@ -189,8 +195,8 @@ function differences({ info, options: first }: OpenDevice, asked: DeviceOptions)
   const found: Difference[] = [];
   const compare = (
     what: string,
-    wanted: number | string | undefined,
-    open: number | string,
+    wanted: number | string | boolean | undefined,
+    open: number | string | boolean,
   ): void => {
     if (wanted !== undefined && wanted !== open) found.push({ what, asked: wanted, open });
   };
@@ -199,6 +205,8 @@ function differences({ info, options: first }: OpenDevice, asked: DeviceOptions)
   compare('path MTU', asked.pathMtu === 0 ? undefined : asked.pathMtu, info.pathMtu);
   compare('capture file', fullPath(asked.pcapPath), fullPath(first.pcapPath) ?? 'none');
   compare('ICRC check', asked.icrc, first.icrc ?? 'recovered');
+  // Whoever asks for none does not want them from somebody else either.
+  compare('fault injection', asked.faultInjection ?? false, first.faultInjection ?? false);
   compare('socket buffer', asked.socketBufferBytes, first.socketBufferBytes ?? preset);
   compare('local ACK timeout', asked.localAckTimeout, first.localAckTimeout ?? preset);
   compare('connect timeout', asked.connectTimeoutMs, first.connectTimeoutMs ?? preset);

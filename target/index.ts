@@ -31,6 +31,8 @@ export { leastLoaded } from './placement.ts';
 export type { PlacementRule, PlacementView } from './placement.ts';
 export type { QueueReport, ReactorReport, TargetStatistics } from './statistics.ts';
 export type { Counters } from '../native/common/counters.ts';
+export { NO_FAULTS, applyFaults } from '../native/common/faults.ts';
+export type { FaultInjection, FaultRule, Faults } from '../native/common/faults.ts';
 export { NvmeofError, NvmeStatusError } from '../native/common/errors.ts';
 export { applySteps, difference } from './reload.ts';
 export { Gate } from './control/gate.ts';

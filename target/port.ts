@@ -8,6 +8,7 @@ import type { ConnectRequestEvent, QueueEvent } from '../native/runtime.ts';
 import { formatEndpoint, parseAddress } from '../native/common/address.ts';
 import type { Endpoint } from '../native/common/address.ts';
 import { NvmeofError, messageOf } from '../native/common/errors.ts';
+import type { Faults } from '../native/common/faults.ts';
 import {
   CM_REJ_CONSUMER,
   CmRejectPrivateData,
@@ -86,6 +87,10 @@ export class Port {
 
   get device(): DeviceInfo {
     return this.#device.info;
+  }
+
+  injectFaults(faults: Faults): void {
+    this.#device.setFaults(faults);
   }
 
   /** No new connections; those there are stay. */

@@ -4,7 +4,7 @@
  */
 import { EventEmitter } from 'node:events';
 import { acquireRuntime } from '../native/shared-runtime.ts';
-import type { DeviceInfo, ReactorIndex } from '../native/index.ts';
+import type { DeviceInfo } from '../native/index.ts';
 import type { RuntimeLease } from '../native/shared-runtime.ts';
 import {
   formatAddress,
@@ -16,11 +16,12 @@ import { systemClock } from '../native/common/clock.ts';
 import type { Clock } from '../native/common/clock.ts';
 import { nonZero } from '../native/common/counters.ts';
 import type { Counters } from '../native/common/counters.ts';
+import type { FaultInjection, Faults } from '../native/common/faults.ts';
 import { NvmeofError } from '../native/common/errors.ts';
 import { Serial } from '../native/common/serial.ts';
 import { parseSize } from '../native/common/size.ts';
 import { DISCOVERY_NQN } from '../native/wire/fabrics.ts';
-import { anaGroupSchema, anaRuleSchema, endpointOf, unknownPortProblem } from './ana-config.ts';
+import { anaGroupSchema, anaRuleSchema, endpointOf } from './ana-config.ts';
 import type { AnaRule } from './ana.ts';
 import type { AnaReport } from './ana-access.ts';
 import {
@@ -53,14 +54,20 @@ import { silentLog } from './log.ts';
 import type { Log } from './log.ts';
 import { Placement } from './placement.ts';
 import type { PlacementRule, PlacementView } from './placement.ts';
-import { openPortDevice, reactorsFor } from './port-resources.ts';
+import {
+  checkRulePort,
+  endpointsOn,
+  openPortDevice,
+  portsAt,
+  reactorsFor,
+} from './port-resources.ts';
 import { Port } from './port.ts';
 import { Referrals } from './referrals.ts';
 import { warnings } from './sharing.ts';
 import { reportQueues, reportReactor } from './statistics.ts';
 import type { TargetStatistics } from './statistics.ts';
 import { Subsystem } from './subsystem.ts';
-import { viewPort, viewSubsystem } from './views.ts';
+import { viewController, viewPort, viewSubsystem } from './views.ts';
 import type { ControllerView, PortView, SubsystemView } from './views.ts';
 
 export interface StartOptions {
@@ -70,10 +77,13 @@ export interface StartOptions {
   readonly clock?: Clock;
   /** Which reactor takes a new queue. */
   readonly placement?: PlacementRule;
+  /** Opens its devices for `injectFaults`: for tests. */
+  readonly faultInjection?: boolean;
 }
 
-export class Target extends EventEmitter<TargetEvents> {
+export class Target extends EventEmitter<TargetEvents> implements FaultInjection {
   readonly #config: TargetConfig;
+  readonly #faultInjection: boolean;
   readonly #ownLease: boolean;
   /** What the receive buffers of every device are sized for: the largest of the ports at the start. */
   readonly #inCapsuleBytesMax: number;
@@ -111,6 +121,7 @@ export class Target extends EventEmitter<TargetEvents> {
   private constructor(config: TargetConfig, lease: RuntimeLease, services: StartOptions) {
     super();
     this.#config = config;
+    this.#faultInjection = services.faultInjection ?? false;
     this.#inCapsuleBytesMax = Math.max(
       IN_CAPSULE_BYTES_DEFAULT,
       ...config.ports.map(({ inCapsuleBytes }) => inCapsuleBytes),
@@ -188,12 +199,7 @@ export class Target extends EventEmitter<TargetEvents> {
   }
 
   get controllers(): ControllerView[] {
-    return this.#allControllers().map((controller) => ({
-      ...controller.summary,
-      ready: controller.ready,
-      keepAliveMs: controller.keepAlive.timeoutMs,
-      queues: [...controller.ioQueues.values()].map((queue) => controller.queueSummary(queue)),
-    }));
+    return this.#allControllers().map(viewController);
   }
 
   /** Queues and load of each reactor. */
@@ -211,6 +217,11 @@ export class Target extends EventEmitter<TargetEvents> {
    */
   counters(): Counters {
     return this.#lease.runtime.door.counters();
+  }
+
+  /** On all its devices, or on the one of that address. Needs `faultInjection`. */
+  injectFaults(faults: Faults, address?: string): void {
+    for (const port of portsAt(this.#ports.values(), address)) port.injectFaults(faults);
   }
 
   /** What it did so far. Waits for a loop iteration of each of its reactors: for a look now and then. */
@@ -231,7 +242,11 @@ export class Target extends EventEmitter<TargetEvents> {
         .reactors()
         .filter(({ index }) => placed.has(index))
         .map((reactor) =>
-          reportReactor(reactor, placed.get(reactor.index), this.#portsOn(reactor.index)),
+          reportReactor(
+            reactor,
+            placed.get(reactor.index),
+            endpointsOn(this.#ports.values(), reactor.index),
+          ),
         ),
       counters: this.counters(),
     };
@@ -267,7 +282,11 @@ export class Target extends EventEmitter<TargetEvents> {
         config,
         openPortDevice(
           this.#lease,
-          { ...this.#config, inCapsuleBytesMax: this.#inCapsuleBytesMax },
+          {
+            ...this.#config,
+            inCapsuleBytesMax: this.#inCapsuleBytesMax,
+            faultInjection: this.#faultInjection,
+          },
           { address: config.address, firstAddresses: this.#firstAddresses },
           this.#context.log,
         ),
@@ -302,18 +321,12 @@ export class Target extends EventEmitter<TargetEvents> {
     });
   }
 
-  #portsOn(reactor: ReactorIndex): string[] {
-    return [...this.#ports.values()]
-      .filter(({ reactors }) => reactors.includes(reactor))
-      .map(({ endpoint }) => formatEndpoint(endpoint));
-  }
-
   // Subsystems and hosts.
 
   async addSubsystem(options: SubsystemOptions): Promise<void> {
     const config = check(subsystemSchema, options, 'subsystem');
     config.ana.forEach((rule, index) => {
-      this.#checkPort(rule, `subsystem: ana[${index}].port`);
+      checkRulePort(rule, this.#ports.values(), `subsystem: ana[${index}].port`);
     });
     await this.#addSubsystem(config);
   }
@@ -400,7 +413,7 @@ export class Target extends EventEmitter<TargetEvents> {
    */
   async setAnaState(nqn: string, change: AnaRule): Promise<void> {
     const rule = check(anaRuleSchema, change, 'ANA state');
-    this.#checkPort(rule, 'ANA state: port');
+    checkRulePort(rule, this.#ports.values(), 'ANA state: port');
     await this.#find(nqn).setAnaState(rule);
   }
 
@@ -408,15 +421,6 @@ export class Target extends EventEmitter<TargetEvents> {
   async setAnaGroup(nqn: string, nsid: number, group: number): Promise<void> {
     const checked = check(anaGroupSchema, group, 'ANA group');
     await this.#find(nqn).setAnaGroup(nsid, checked);
-  }
-
-  #checkPort(rule: AnaRule, place: string): void {
-    const problem = unknownPortProblem(
-      rule,
-      [...this.#ports.values()].map(({ config }) => endpointOf(config)),
-    );
-    if (problem === undefined) return;
-    throw new NvmeofError('PORT_UNKNOWN', `${place}: ${problem}`, { object: rule.port ?? '' });
   }
 
   // The end.

@@ -2,6 +2,7 @@
  * What a target has, as plain values for people and programs that look at it: more than the configuration says, such as the size of
  * a file and who is attached.
  */
+import type { Controller } from './controller.ts';
 import type { NamespaceConfig, PortConfig } from './config.ts';
 import type { ControllerSummary, QueueSummary } from './events.ts';
 import type { Namespace } from './namespace.ts';
@@ -67,4 +68,13 @@ export function viewSubsystem(subsystem: Subsystem): SubsystemView {
 export function viewPort({ id, config, device }: Port): PortView {
   const { provider, fabric, pathMtu } = device;
   return { ...config, id, provider, fabric, pathMtu };
+}
+
+export function viewController(controller: Controller): ControllerView {
+  return {
+    ...controller.summary,
+    ready: controller.ready,
+    keepAliveMs: controller.keepAlive.timeoutMs,
+    queues: [...controller.ioQueues.values()].map((queue) => controller.queueSummary(queue)),
+  };
 }

@@ -33,15 +33,24 @@ export function processUsage(pid: number): ProcessUsage {
   }
 }
 
+/** What a target says to a request: a value, or why there is none. */
+interface Answer {
+  readonly value?: unknown;
+  readonly error?: string;
+}
+
 export class TargetProcess {
   readonly #child: ChildProcess;
   readonly #ended: Promise<number | NodeJS.Signals>;
   #output = '';
   #running = true;
+  /** Requests that were not answered. */
+  readonly #answers = new Map<number, (answer: Answer) => void>();
+  #requests = 0;
 
-  private constructor(args: readonly string[]) {
+  private constructor(args: readonly string[], channel: boolean) {
     this.#child = spawn(process.execPath, [CLI, 'target', ...args], {
-      stdio: ['ignore', 'pipe', 'pipe'],
+      stdio: ['ignore', 'pipe', 'pipe', ...(channel ? (['ipc'] as const) : [])],
       // Ctrl-C goes to whoever started it, and ends it when it is done with it.
       detached: true,
     });
@@ -50,10 +59,16 @@ export class TargetProcess {
     };
     this.#child.stdout?.on('data', collect);
     this.#child.stderr?.on('data', collect);
+    this.#child.on('message', (message: object) => {
+      const answer = message as Answer & { readonly id: number };
+      this.#answered(answer.id, answer);
+    });
     this.#ended = new Promise((resolve) => {
       this.#child.once('exit', (code, signal) => {
         this.#running = false;
         resolve(code ?? signal ?? 'SIGKILL');
+        for (const id of this.#answers.keys())
+          this.#answered(id, { error: 'the target has ended' });
       });
       this.#child.once('error', (error) => {
         this.#running = false;
@@ -63,9 +78,9 @@ export class TargetProcess {
     });
   }
 
-  /** Resolves when it listens. */
-  static async start(args: readonly string[]): Promise<TargetProcess> {
-    const target = new TargetProcess(args);
+  /** Resolves when it listens. `channel`: it can be asked for things by `ask`. */
+  static async start(args: readonly string[], channel = false): Promise<TargetProcess> {
+    const target = new TargetProcess(args, channel);
     const deadline = performance.now() + START_MS;
     while (!READY.test(target.#output)) {
       if (!target.#running) throw new Error(`the target did not start:\n${target.#output}`);
@@ -88,6 +103,35 @@ export class TargetProcess {
 
   get output(): string {
     return this.#output;
+  }
+
+  /** A signal that does not end it; what it does then is its own affair. */
+  signal(name: NodeJS.Signals): void {
+    this.#child.kill(name);
+  }
+
+  /** Asks by its channel; resolves with the answer, rejects with its words, or when it ends or is silent for `ms`. */
+  async ask(request: object, ms = STOP_MS): Promise<unknown> {
+    const id = ++this.#requests;
+    const { value, error } = await new Promise<Answer>((resolve) => {
+      const late = setTimeout(() => {
+        resolve({ error: `no answer within ${ms} ms` });
+      }, ms);
+      this.#answers.set(id, (answer) => {
+        clearTimeout(late);
+        resolve(answer);
+      });
+      this.#child.send({ id, ...request }, (failure) => {
+        if (failure) this.#answered(id, { error: failure.message });
+      });
+    });
+    this.#answers.delete(id);
+    if (error !== undefined) throw new Error(error);
+    return value;
+  }
+
+  #answered(id: number, answer: Answer): void {
+    this.#answers.get(id)?.(answer);
   }
 
   /** CPU seconds used so far, all threads. */

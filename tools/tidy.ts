@@ -32,7 +32,10 @@ const LAYERS: readonly (readonly [folder: string, allowed: readonly string[]])[]
   ['native/rdma/verbs/', ['reactor/', 'rdma/verbs/', 'rdma/provider.h', 'rdma/connection_id.h']],
   // The one file that knows the providers by name: it picks one.
   ['native/rdma/open_device.cc', ['reactor/', 'rdma/']],
-  ['native/rdma/', ['reactor/', 'rdma/provider.h', 'rdma/connection_id.h', 'rdma/arena.h']],
+  [
+    'native/rdma/',
+    ['reactor/', 'rdma/provider.h', 'rdma/connection_id.h', 'rdma/arena.h', 'rdma/fault_rules.h'],
+  ],
   ['native/block/', ['reactor/', 'block/']],
   ['native/nvmf/', ['reactor/', 'block/', 'nvmf/', 'wire/', 'rdma/provider.h', 'rdma/arena.h']],
   [

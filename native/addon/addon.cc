@@ -26,6 +26,7 @@ constexpr Function kFunctions[] = {
     {"openDevice", 1, open_device},
     {"deviceInfo", 1, device_info},
     {"closeDevice", 1, close_device},
+    {"setFaults", 2, set_faults},
     {"openBacking", 1, open_backing},
     {"backingInfo", 1, backing_info},
     {"resizeBacking", 2, resize_backing},

@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <sstream>
 
 namespace nvmeof::addon {
 
@@ -57,6 +58,19 @@ uint64_t Argument::size(uint64_t most) const {
     out_of_range("an integer from 0 to " + std::to_string(most));
   }
   return static_cast<uint64_t>(given);
+}
+
+double Argument::real_or(double fallback, double least, double most) const {
+  if (absent()) return fallback;
+  if (!value_.IsNumber()) refuse("a number");
+  const double given = value_.As<Napi::Number>().DoubleValue();
+  // Not a number is neither.
+  if (!(given >= least && given <= most)) {
+    std::ostringstream range;
+    range << "a number from " << least << " to " << most;
+    out_of_range(range.str());
+  }
+  return given;
 }
 
 uint64_t Argument::u64() const {

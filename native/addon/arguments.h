@@ -31,6 +31,7 @@ class Argument {
   int32_t i32(int32_t least, int32_t most) const;
   // A number, exact up to 2^53: lengths and offsets.
   uint64_t size(uint64_t most) const;
+  double real_or(double fallback, double least, double most) const;
   uint64_t u64() const;  // BigInt
   uint64_t u64_or(uint64_t fallback) const;
   bool boolean() const;

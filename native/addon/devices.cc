@@ -42,6 +42,7 @@ rdma::DeviceOptions unpack(const Arguments& arguments) {
   unpacked.pcap_path = options["pcapPath"].text_or("");
   unpacked.full_icrc =
       !options["icrc"].absent() && options["icrc"].word({"recovered", "full"}) == 1;
+  unpacked.fault_injection = options["faultInjection"].boolean_or(false);
   unpacked.local_ack_timeout = options["localAckTimeout"].u32_or(unpacked.local_ack_timeout, 0, 31);
   unpacked.connect_timeout_ms =
       options["connectTimeoutMs"].u32_or(unpacked.connect_timeout_ms, 1, 3'600'000);

@@ -155,6 +155,8 @@ Napi::Value queue_statistics(const Arguments& arguments);
 Napi::Value open_device(const Arguments& arguments);
 Napi::Value device_info(const Arguments& arguments);
 Napi::Value close_device(const Arguments& arguments);
+// faults.cc
+Napi::Value set_faults(const Arguments& arguments);
 // backings.cc
 Napi::Value open_backing(const Arguments& arguments);
 Napi::Value backing_info(const Arguments& arguments);

@@ -72,6 +72,10 @@ const char* to_string(Status status) {
   return "unknown status";
 }
 
+Result<void> Device::set_faults(const FaultRules&) {
+  return Error{ENOTSUP, "Faults are injected by the soft provider alone."};
+}
+
 Result<void> Device::connect_path(QueuePair*, const PathAttributes&) {
   return Error{ENOTSUP, "This device joins queue pairs by connection management only."};
 }

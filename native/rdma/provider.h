@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "rdma/fault_rules.h"
 #include "reactor/reactor.h"
 #include "reactor/result.h"
 
@@ -342,6 +343,7 @@ struct DeviceOptions {
   uint32_t socket_buffer_bytes = 4 << 20;  // asked for; what was granted is in counters
   std::string pcap_path;                   // empty: no capture
   bool full_icrc = false;                  // soft: check IPv4 with its header (CAP_NET_RAW)
+  bool fault_injection = false;            // soft: set_faults() may be called
   uint32_t local_ack_timeout = 0;          // 4.096 us * 2^n; 0: the provider's choice
   uint32_t connect_timeout_ms = 5000;      // of the whole CM exchange on the active side
 };
@@ -397,6 +399,11 @@ class Device {
   virtual void abandon(ConnectionId id) = 0;
 
   virtual std::vector<CounterValue> counters() const = 0;  // any thread
+  // Faults that its packets meet from now on, instead of those before; without rules none. Waits
+  // for a loop iteration of each reactor, so not from a reactor. EPERM unless the device was opened
+  // for it, ENOTSUP where the provider cannot.
+  virtual Result<void> set_faults(const FaultRules& rules);
+
   // Of them, what one reactor counted: those that say where its time goes. Empty: the device does
   // not tell reactors apart.
   virtual std::vector<CounterValue> counters_of(unsigned reactor) const {

@@ -48,6 +48,10 @@ export const WRONG: Readonly<Record<keyof Door, readonly Wrong[]>> = {
     { args: [-1], error: 'RangeError', message: /from 0 to 4294967295/ },
     { args: [Number.NaN], error: 'TypeError', message: /an integer/ },
   ],
+  setFaults: [
+    { args: [NO_ID, { rules: [] }], error: 'ENOENT', message: /no device/ },
+    { args: [1.5, { rules: [] }], error: 'TypeError', message: /device must be an integer/ },
+  ],
   openBacking: [
     { args: [{ kind: 'tape' }], error: 'TypeError', message: /kind must be one of 'file'/ },
     {

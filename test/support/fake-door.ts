@@ -3,6 +3,7 @@
  * call, and lets a test (or a scripted peer) answer: assign the `on…` hooks, or send events with `emit`.
  * Events reach the Runtime in a later microtask, as they would after a wake.
  */
+import type { Faults } from '../../native/common/faults.ts';
 import type {
   AcceptOptions,
   AttachOptions,
@@ -38,13 +39,10 @@ import type {
 import { Runtime } from '../../native/runtime.ts';
 import type { CompletedCommand, DoorCall, SubmittedCommand } from './fake-door-records.ts';
 import { FakePathQueue } from './fake-path-queue.ts';
+import { systemError } from './system-error.ts';
 
+export { systemError } from './system-error.ts';
 export type { CompletedCommand, DoorCall, SubmittedCommand } from './fake-door-records.ts';
-
-/** An Error with a `code`, as native throws them. */
-export function systemError(code: string, message: string): Error {
-  return Object.assign(new Error(message), { code });
-}
 
 export class FakeDoor implements Door {
   readonly calls: DoorCall[] = [];
@@ -126,14 +124,8 @@ export class FakeDoor implements Door {
   }
 
   reactors(): readonly ReactorInfo[] {
-    return (this.started?.cores ?? [-1]).map((core, index) => ({
-      index,
-      core,
-      busyNs: 0n,
-      idleNs: 0n,
-      cpuNs: 0n,
-      queues: 0,
-    }));
+    const idle = { busyNs: 0n, idleNs: 0n, cpuNs: 0n, queues: 0 };
+    return (this.started?.cores ?? [-1]).map((core, index) => ({ index, core, ...idle }));
   }
 
   queueStatistics(): readonly QueueStatistics[] {
@@ -172,6 +164,13 @@ export class FakeDoor implements Door {
   closeDevice(device: DeviceId): void {
     this.#record('closeDevice', device);
     if (!this.devices.delete(device)) throw systemError('ENODEV', `no device ${device}`);
+  }
+
+  setFaults(device: DeviceId, faults: Faults): void {
+    this.#record('setFaults', device, faults);
+    const options = this.devices.get(device);
+    if (!options) throw systemError('ENODEV', `no device ${device}`);
+    if (options.faultInjection !== true) throw systemError('EPERM', 'not opened for faults');
   }
 
   openBacking(options: BackingOptions): Promise<BackingId> {

@@ -22,6 +22,8 @@ export interface ScopeOptions extends Omit<TargetOptions, 'ports' | 'subsystems'
   readonly namespaces?: SubsystemOptions['namespaces'];
   readonly subsystem?: Omit<SubsystemOptions, 'nqn' | 'namespaces'>;
   readonly address?: string;
+  /** Its devices take faults. */
+  readonly faultInjection?: boolean;
 }
 
 /** Starts a target with one subsystem, runs the test, and closes the hosts, then the target. */
@@ -29,19 +31,19 @@ export async function withTarget(
   options: ScopeOptions,
   run: (scope: Scope) => Promise<void>,
 ): Promise<void> {
-  const { namespaces = [], subsystem, address = loopbackAddress(), ...rest } = options;
-  const target = await Target.start({
-    ...rest,
-    ports: [{ address }],
-    subsystems: [{ ...subsystem, nqn: NQN, namespaces }],
-  });
+  const { namespaces = [], subsystem, address = loopbackAddress(), ...more } = options;
+  const { faultInjection = false, ...rest } = more;
+  const target = await Target.start(
+    { ...rest, ports: [{ address }], subsystems: [{ ...subsystem, nqn: NQN, namespaces }] },
+    { faultInjection },
+  );
   const controllers: Controller[] = [];
   try {
     await run({
       target,
       address,
-      connect: async (more = {}) => {
-        const controller = await connect({ address, nqn: NQN, ...more });
+      connect: async (wanted = {}) => {
+        const controller = await connect({ address, nqn: NQN, ...wanted });
         controllers.push(controller);
         return controller;
       },

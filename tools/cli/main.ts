@@ -7,6 +7,7 @@ import { attachCommand } from './commands/attach.ts';
 import { benchCommand } from './commands/bench.ts';
 import { discoverCommand } from './commands/discover.ts';
 import { doctorCommand } from './commands/doctor.ts';
+import { failoverTestCommand } from './commands/failover-test.ts';
 import { fioCommand } from './commands/fio.ts';
 import { idCtrlCommand, idNsCommand } from './commands/identify.ts';
 import { infoCommand } from './commands/info.ts';
@@ -48,6 +49,7 @@ export const SUB_COMMANDS: readonly SubCommand[] = [
   benchCommand,
   attachCommand,
   fioCommand,
+  failoverTestCommand,
   statsCommand,
   doctorCommand,
   statusCommand,

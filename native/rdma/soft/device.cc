@@ -276,6 +276,26 @@ Result<void> Device::connect_path(rdma::QueuePair* qp, const PathAttributes& att
   return up;
 }
 
+// ---- Faults
+
+Result<void> Device::set_faults(const FaultRules& rules) {
+  assert(reactor::Reactor::current() == nullptr);
+  if (!options_.fault_injection)
+    return Error{EPERM, "The device on " + to_string(address_) +
+                            " was not opened for faults: open it with faultInjection."};
+  if (auto checked = check(rules); !checked) return checked;
+  for (const FaultRule& rule : rules.rules) {
+    if (rule.peer.ss_family == AF_UNSPEC) continue;
+    if (auto peer = peer_address(rule.peer); !peer) return peer.error();
+  }
+  for (const auto& shard : shards_) {
+    auto faults = shard->make_faults(rules);
+    // What was there before is freed here, not on the reactor.
+    shard->reactor().run_and_wait([&] { faults = shard->set_faults(std::move(faults)); });
+  }
+  return {};
+}
+
 // ---- Connections
 
 Result<uint32_t> Device::listen(uint16_t port, ConnectionHandler* handler) {

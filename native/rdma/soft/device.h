@@ -44,6 +44,8 @@ class Device final : public rdma::Device {
   void disconnect(ConnectionId id) override;
   void abandon(ConnectionId id) override;
 
+  Result<void> set_faults(const FaultRules& rules) override;
+
   std::vector<CounterValue> counters() const override;
   std::vector<CounterValue> counters_of(unsigned reactor) const override;
 

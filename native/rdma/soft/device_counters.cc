@@ -92,6 +92,24 @@ constexpr ShardName kShard[] = {
     {"soft.rx.datagrams_dropped", &ShardCounters::datagrams_dropped},
 };
 
+struct FaultName {
+  const char* name;
+  const FaultCounters& (Shard::*direction)() const;
+  std::atomic<uint64_t> FaultCounters::*field;
+};
+constexpr FaultName kFaults[] = {
+    {"soft.fault.in_dropped", &Shard::faults_in, &FaultCounters::dropped},
+    {"soft.fault.in_overflowed", &Shard::faults_in, &FaultCounters::overflowed},
+    {"soft.fault.in_delayed", &Shard::faults_in, &FaultCounters::delayed},
+    {"soft.fault.in_duplicated", &Shard::faults_in, &FaultCounters::duplicated},
+    {"soft.fault.in_reordered", &Shard::faults_in, &FaultCounters::reordered},
+    {"soft.fault.out_dropped", &Shard::faults_out, &FaultCounters::dropped},
+    {"soft.fault.out_overflowed", &Shard::faults_out, &FaultCounters::overflowed},
+    {"soft.fault.out_delayed", &Shard::faults_out, &FaultCounters::delayed},
+    {"soft.fault.out_duplicated", &Shard::faults_out, &FaultCounters::duplicated},
+    {"soft.fault.out_reordered", &Shard::faults_out, &FaultCounters::reordered},
+};
+
 // What is shown of each reactor by itself.
 constexpr std::string_view kOfReactor[] = {
     "soft.rx.packets",
@@ -184,6 +202,14 @@ std::vector<CounterValue> Device::counters() const {
     for (const auto& shard : shards_)
       sum += (shard->link().counters().*field).load(std::memory_order_relaxed);
     out.push_back({name, sum});
+  }
+  if (options_.fault_injection) {
+    for (const auto& [name, direction, field] : kFaults) {
+      uint64_t sum = 0;
+      for (const auto& shard : shards_)
+        sum += (((*shard).*direction)().*field).load(std::memory_order_relaxed);
+      out.push_back({name, sum});
+    }
   }
   const cm::AgentCounters agent = connections_->agent_counters();
   for (const auto& [name, field] : kAgent) out.push_back({name, agent.*field});

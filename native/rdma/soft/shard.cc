@@ -58,7 +58,9 @@ struct Shard::Handover {
 };
 
 TimeNs Shard::TransmitPoller::next_deadline() const {
-  return std::min(shard.transport_->next_deadline(), shard.events_.next_timer(shard.index_));
+  const TimeNs next =
+      std::min(shard.transport_->next_deadline(), shard.events_.next_timer(shard.index_));
+  return shard.faults_ == nullptr ? next : std::min(next, shard.faults_->next_deadline());
 }
 
 Shard::Shard(const ShardOptions& options, std::shared_ptr<KeyTable> keys, ShardEvents& events)
@@ -104,6 +106,7 @@ void Shard::attach(std::span<const std::unique_ptr<Shard>> peers) {
 void Shard::detach() {
   // What was queued last (a DREP, an ACK) still leaves.
   poll_transmit(reactor_->now());
+  set_faults(nullptr);
   for (const int fd : link_->descriptors()) reactor_->remove_fd(fd);
   reactor_->remove(&receive_poller_);
   reactor_->remove(&transmit_poller_);
@@ -117,10 +120,14 @@ int Shard::poll_receive(TimeNs now) {
   int packets;
   {
     const KeyTable::Section section(reader_);
-    packets = link_->receive(now, *this);
+    if (faults_ == nullptr) [[likely]] {
+      packets = link_->receive(now, *this);
+    } else {
+      packets = faults_->deliver() + link_->receive(now, *faults_);
+    }
   }
   if (!datagrams_.empty()) deliver_datagrams(now);
-  link_->deliver_faults(*this);
+  deliver_reports();
   return packets;
 }
 
@@ -131,13 +138,23 @@ int Shard::poll_transmit(TimeNs now) {
     const KeyTable::Section section(reader_);
     work += static_cast<int>(transport_->transmit(now));
   }
-  link_->deliver_faults(*this);
+  if (faults_ != nullptr) [[unlikely]]
+    work += faults_->transmit();
+  deliver_reports();
   if (now - published_at_ >= kPublishInterval) publish_counters();
   if (pcap_ != nullptr && now - flushed_at_ >= kFlushInterval) {
     pcap_->flush();
     flushed_at_ = now;
   }
   return work;
+}
+
+void Shard::deliver_reports() {
+  if (faults_ == nullptr) [[likely]] {
+    link_->deliver_faults(*this);
+  } else {
+    link_->deliver_faults(*faults_);
+  }
 }
 
 void Shard::on_packet(const Arrival& arrival, uint16_t expected_id) {
@@ -152,6 +169,30 @@ void Shard::on_fault(const ErrorReport& report) {
   if (report.has_bth && report.fault == SendFault::PortUnreachable && report.dest_qpn > kQpnGsi)
     transport_->report_unreachable(report.dest_qpn, report.psn, report.peer);
   events_.on_peer_fault(index_, report, now_);
+}
+
+// ---- Faults
+
+std::unique_ptr<FaultLink> Shard::make_faults(const FaultRules& rules) {
+  if (rules.rules.empty()) return nullptr;
+  const FaultLink::Place place{*link_,     *this,       now_,       address_,
+                               faults_in_, faults_out_, kPacketMax, index_};
+  return std::make_unique<FaultLink>(rules, place);
+}
+
+std::unique_ptr<FaultLink> Shard::set_faults(std::unique_ptr<FaultLink> faults) {
+  now_ = reactor_->now();
+  if (faults_ != nullptr) {
+    {
+      const KeyTable::Section section(reader_);
+      faults_->deliver_all();
+    }
+    if (!datagrams_.empty()) deliver_datagrams(now_);
+    faults_->transmit_all();
+  }
+  faults_.swap(faults);
+  transport_->set_link(faults_ == nullptr ? static_cast<Link&>(*link_) : *faults_);
+  return faults;
 }
 
 // ---- Datagrams to QP1: kept until the transport is between packets

@@ -8,6 +8,7 @@
 #include <memory>
 #include <vector>
 
+#include "rdma/soft/fault_link.h"
 #include "rdma/soft/flow.h"
 #include "rdma/soft/transport.h"
 #include "rdma/soft/udp_link.h"
@@ -73,6 +74,12 @@ class Shard final : private LinkEvents, private TransportEvents {
   size_t flows_in_use() const;
 
   ShardCounters counters() const;  // any thread
+  const FaultCounters& faults_in() const { return faults_in_; }
+  const FaultCounters& faults_out() const { return faults_out_; }
+  // Made on any thread, empty rules make none. Set on the reactor's: what waited under the rules
+  // before goes on its way. Returns the one before, which is the caller's to free.
+  std::unique_ptr<FaultLink> make_faults(const FaultRules& rules);
+  std::unique_ptr<FaultLink> set_faults(std::unique_ptr<FaultLink> faults);
 
  private:
   struct ReceivePoller final : reactor::Poller {
@@ -114,6 +121,7 @@ class Shard final : private LinkEvents, private TransportEvents {
   int poll_receive(TimeNs now);
   int poll_transmit(TimeNs now);
   void deliver_datagrams(TimeNs now);
+  void deliver_reports();
   FlowEntry& take_flow_entry();
   void publish_counters();
 
@@ -137,6 +145,8 @@ class Shard final : private LinkEvents, private TransportEvents {
   PcapWriter* pcap_;  // may be null
   std::unique_ptr<UdpLink> link_;
   std::unique_ptr<Transport> transport_;
+  std::unique_ptr<FaultLink> faults_;  // null, but in tests of failures
+  FaultCounters faults_in_{}, faults_out_{};
   uint32_t receive_window_bytes_ = 0;
   ReceivePoller receive_poller_;
   TransmitPoller transmit_poller_;

@@ -111,6 +111,9 @@ class Transport {
   // really outstanding, the queue pair fails at once; anything else is forged or late and ignored.
   void report_unreachable(uint32_t destination_qpn, uint32_t psn, const sockaddr_storage& address);
 
+  // Where packets go from now on; between two transmit().
+  void set_link(Link& link) { batch_.set_link(link); }
+
   unsigned reactor_index() const { return reactor_index_; }
   const TransportConfig& config() const { return config_; }
   const TransportCounters& counters() const { return counters_; }

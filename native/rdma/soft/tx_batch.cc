@@ -28,7 +28,7 @@ uint8_t* align(uint8_t* p) {
 }  // namespace
 
 TxBatch::TxBatch(Link& link)
-    : link_(link),
+    : link_(&link),
       staging_(static_cast<uint8_t*>(std::aligned_alloc(kHugePage, kChunks * kChunkBytes))) {
   static_assert(kChunks * kChunkBytes % kHugePage == 0);
   if (staging_ == nullptr) std::abort();  // 4 MiB at start-up: nothing works without
@@ -68,8 +68,8 @@ TxSlot TxBatch::reserve(const Flow& flow, uint32_t udp_payload_bytes, TxShape sh
     const uint32_t total = open.total_bytes + udp_payload_bytes;
     const bool alike = udp_payload_bytes == open.segment_bytes;
     const bool ends = shape == TxShape::Train && udp_payload_bytes < open.segment_bytes;
-    if (shape != TxShape::Plain && (alike || ends) && open.segments < link_.segments_max() &&
-        total <= link_.train_bytes_max() &&
+    if (shape != TxShape::Plain && (alike || ends) && open.segments < link_->segments_max() &&
+        total <= link_->train_bytes_max() &&
         udp_payload_bytes <= static_cast<size_t>(lane->end - lane->next)) {
       const TxSlot slot{lane->next, udp_payload_bytes, open.segments, &flow};
       lane->next += udp_payload_bytes;
@@ -87,8 +87,8 @@ TxSlot TxBatch::begin_train(Lane* lane, const Flow& flow, uint32_t udp_payload_b
   // A train of full size should fit behind its first packet, else it begins in a fresh chunk.
   const size_t wanted = shape == TxShape::Plain
                             ? udp_payload_bytes
-                            : std::min<size_t>({link_.train_bytes_max(), kChunkBytes,
-                                                size_t{udp_payload_bytes} * link_.segments_max()});
+                            : std::min<size_t>({link_->train_bytes_max(), kChunkBytes,
+                                                size_t{udp_payload_bytes} * link_->segments_max()});
   if (lane->next != nullptr) lane->next = align(lane->next);
   const bool cramped = lane->next == nullptr || lane->next >= lane->end ||
                        static_cast<size_t>(lane->end - lane->next) < wanted;
@@ -118,7 +118,7 @@ void TxBatch::commit(const TxSlot& slot) {
 void TxBatch::flush() {
   if (!trains_.empty()) {
     counters_.trains += trains_.size();
-    link_.send(trains_);
+    link_->send(trains_);
     trains_.clear();
   }
   for (Lane& lane : lanes_) lane = Lane{};

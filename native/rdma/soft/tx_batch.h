@@ -49,6 +49,8 @@ class TxBatch {
   void flush();
   bool empty() const { return trains_.empty(); }
   const TxCounters& counters() const { return counters_; }
+  // Between flushes.
+  void set_link(Link& link) { link_ = &link; }
 
  private:
   // One flow with a train that may still grow.
@@ -66,7 +68,7 @@ class TxBatch {
   static constexpr unsigned kLanes = 8, kChunks = 32, kTrainsMax = 1024;
   static constexpr uint32_t kChunkBytes = 128 << 10;
 
-  Link& link_;
+  Link* link_;
   uint8_t* staging_;  // kChunks * kChunkBytes
   unsigned chunks_used_ = 0;
   Lane lanes_[kLanes];

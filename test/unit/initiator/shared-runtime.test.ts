@@ -73,6 +73,31 @@ describe('shared runtime', () => {
     other.release();
   });
 
+  it('shares a device with faults only among those who want them, and passes these on', () => {
+    const { door, shared } = make();
+    const lease = shared.acquire();
+    const tested = lease.openDevice({ ...device('127.0.0.2'), faultInjection: true });
+    const plain = lease.openDevice(device('127.0.0.3'));
+    expect(() => lease.openDevice(device('127.0.0.2'))).to.throw(
+      DeviceInUseError,
+      'fault injection true, not false',
+    );
+    expect(() => lease.openDevice({ ...device('127.0.0.3'), faultInjection: true })).to.throw(
+      DeviceInUseError,
+      'fault injection false, not true',
+    );
+    const faults = { rules: [{ drop: 0.5 }] };
+    tested.setFaults(faults);
+    expect(() => {
+      plain.setFaults(faults);
+    }).to.throw(Error, 'not opened for faults');
+    expect(door.callsOf('setFaults').map(({ args }) => args)).to.deep.equal([
+      [tested.id, faults],
+      [plain.id, faults],
+    ]);
+    lease.release();
+  });
+
   it('refuses a second user of an address what it does not have', () => {
     const { door, shared } = make();
     const lease = shared.acquire();

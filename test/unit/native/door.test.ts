@@ -271,6 +271,45 @@ describe('the door', () => {
       door.closeDevice(door.openDevice({ provider: 'soft', address }));
     });
 
+    it('takes faults when it was opened for them, and names what is wrong with a rule', () => {
+      start();
+      const plain = door.openDevice({ provider: 'soft', address });
+      expect(thrownBy(() => door.setFaults(plain, { rules: [] })).code).to.equal('EPERM');
+      door.closeDevice(plain);
+      const device = door.openDevice({ provider: 'soft', address, faultInjection: true });
+      const wrong: readonly (readonly [unknown, string])[] = [
+        [{ drop: 1.5 }, 'faults.rules[1].drop must be a number from 0 to 1'],
+        [{ drop: Number.NaN }, 'faults.rules[1].drop must be a number from 0 to 1'],
+        [{ drop: '1' }, 'faults.rules[1].drop must be a number'],
+        [{ duplicate: -1 }, 'faults.rules[1].duplicate must be a number from 0 to 1'],
+        [{ delayMs: 60_001 }, 'faults.rules[1].delayMs must be a number from 0 to 60000'],
+        [{ jitterMs: -1 }, 'faults.rules[1].jitterMs must be a number from 0 to 60000'],
+        [{ reorder: 0.1, reorderMs: 0 }, 'rules[1].reorderMs must be more than 0'],
+        [{ direction: 'up' }, "faults.rules[1].direction must be one of 'in', 'out', 'both'"],
+        [{ peer: 'localhost' }, 'numeric'],
+        [{ peer: '::1' }, 'one is IPv4 and the other IPv6'],
+        [7, 'faults.rules[1] must be an object'],
+      ];
+      for (const [rule, message] of wrong) {
+        const call = (): void => void calls.setFaults(device, { rules: [{}, rule] });
+        expect(call, message).to.throw(Error, message);
+      }
+      for (const [faults, message] of [
+        [{}, 'faults.rules must be an array'],
+        [{ rules: Array.from({ length: 17 }, () => ({})) }, 'at most 16 rules'],
+        [{ rules: [], queuePackets: 0 }, 'faults.queuePackets must be'],
+        [{ rules: [], seed: -1 }, 'faults.seed must be'],
+      ] as const) {
+        expect(() => void calls.setFaults(device, faults), message).to.throw(Error, message);
+      }
+      expect(door.counters()).to.include({ 'soft.fault.in_dropped': 0 });
+      door.setFaults(device, { rules: [{ drop: 1, peer: '127.0.0.9', direction: 'out' }] });
+      door.setFaults(device, { rules: [{ delayMs: 0.5, jitterMs: 2 }], seed: 5, queuePackets: 9 });
+      door.setFaults(device, { rules: [] });
+      door.closeDevice(device);
+      expect(live()).to.deep.equal({});
+    });
+
     it('gives buffers that freeBuffer takes out of reach', () => {
       start();
       const device = door.openDevice({ provider: 'auto', address });

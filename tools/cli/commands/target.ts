@@ -27,6 +27,7 @@ import { ServiceManager } from '../service-manager.ts';
 import { untilSignal } from '../signals.ts';
 import { StatisticsServer } from '../statistics/server.ts';
 import { LOG_LEVELS, makeLogger } from '../logging.ts';
+import { requireParent, serveParent } from '../target-channel.ts';
 import type { LogLevel } from '../logging.ts';
 import { TargetService } from '../target-service.ts';
 
@@ -47,6 +48,7 @@ export interface TargetFlags {
   readonly metrics?: HostPort;
   readonly control?: string | false;
   readonly json?: boolean;
+  readonly injectFaults?: boolean;
 }
 
 const DEFAULT_LISTEN: ListenPort = { address: '127.0.0.1', port: 4420 };
@@ -206,6 +208,7 @@ function printCommands(context: CliContext, config: TargetConfig, json: boolean)
 }
 
 async function runTarget(context: CliContext, flags: TargetFlags): Promise<void> {
+  if (flags.injectFaults === true) requireParent();
   const config = await targetConfig(flags);
   const log = makeLogger(context.streams, flags.log, flags.json ?? false);
   const manager = new ServiceManager(log);
@@ -215,7 +218,9 @@ async function runTarget(context: CliContext, flags: TargetFlags): Promise<void>
   process.on('SIGUSR1', () => {
     if (running.target) log.info(nonZero(running.target.counters()), 'counters');
   });
-  const target = await Target.start(config, { log });
+  const faultInjection = flags.injectFaults ?? false;
+  const target = await Target.start(config, { log, faultInjection });
+  if (faultInjection) serveParent(target, log);
   running.target = target;
   logStart(target, config, log);
   const service = serviceOf(target, flags, log, manager);
@@ -323,6 +328,8 @@ export const targetCommand: SubCommand = {
       .option('--no-control', 'no such socket')
       .addOption(new Option('--log <level>', 'log level').choices([...LOG_LEVELS]).default('info'))
       .option('--json', 'log and print JSON even on a terminal')
+      // For tests, and of no use without the program that runs them: docs/failover.md.
+      .addOption(new Option('--inject-faults').hideHelp())
       .action((flags: TargetFlags) => runTarget(context, flags));
     addExamples(command, EXAMPLES);
   },

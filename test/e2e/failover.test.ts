@@ -1,0 +1,216 @@
+/**
+ * `nvmeof failover-test` with real processes: short runs over one path, what it says when bounds are not kept, what it
+ * refuses, and that targets which it stops and kills are gone afterwards.
+ */
+import { expect } from 'chai';
+import { existsSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { connect } from '../../initiator/index.ts';
+import { systemClock } from '../../native/common/clock.ts';
+import { ManagedTarget } from '../../tools/failover/managed-target.ts';
+import { runScenario } from '../../tools/failover/run.ts';
+import { parseScenario } from '../../tools/failover/scenario.ts';
+import { SinglePathHost } from '../../tools/failover/single-path.ts';
+import { eventually } from '../support/counters.ts';
+import { failureOf, within } from '../support/in-process.ts';
+import { loopbackAddress, nvmeof, Process, temporaryFolder } from '../support/processes.ts';
+
+const NQN = 'nqn.2026-11.io.nvmeof:failover';
+
+interface Report {
+  readonly passed: boolean;
+  readonly runs: readonly {
+    readonly passed: boolean;
+    readonly requests: number;
+    readonly durationMs: number;
+    readonly wrongBlocks: number;
+    readonly blocksVerified: number;
+    readonly faults: readonly Readonly<Record<string, number>>[];
+  }[];
+}
+
+const childrenOf = (pid: number): string[] =>
+  readFileSync(`/proc/${pid}/task/${pid}/children`, 'latin1').split(' ').filter(Boolean);
+
+function test(scenario: object, ...more: string[]): ReturnType<typeof nvmeof> {
+  const flags = ['--rate', '1000', '--size', '2MiB', '--qd', '32', '--seed', '5'];
+  return nvmeof(['failover-test', '--scenario', JSON.stringify(scenario), ...flags, ...more]);
+}
+
+const startTarget = (): Promise<ManagedTarget> =>
+  ManagedTarget.start({
+    ...{ address: loopbackAddress(), port: 4420, nqn: NQN, seed: 1 },
+    exports: ['memory:16MiB,bs=4096'],
+  });
+
+/** The target processes of these tests run from the sources, as every other. */
+function fromSource(): void {
+  const key = 'NVMEOF_FROM_SOURCE';
+  const previous = process.env[key];
+  before(() => {
+    process.env[key] = '1';
+  });
+  after(() => {
+    if (previous === undefined) Reflect.deleteProperty(process.env, key);
+    else process.env[key] = previous;
+  });
+}
+
+describe('nvmeof failover-test', function () {
+  this.timeout(60_000);
+
+  it('passes what one path survives, verified, and writes its report', async () => {
+    const folder = temporaryFolder();
+    try {
+      // Those of a busy machine: what is tested is that they are measured.
+      const bounds = { stallMs: 5000 };
+      const scenario = {
+        ...{ name: 'short', duration: '2500ms' },
+        faults: [
+          { kind: 'loss', at: 500, for: 500, drop: 0.01, bounds },
+          { kind: 'stop', at: 1200, for: 300, bounds },
+          { kind: 'resize', at: 1900, percent: 150, bounds },
+        ],
+      };
+      const { code, stdout, stderr } = await test(scenario, '--json', '--report', folder.path);
+      expect(code, stderr).to.equal(0);
+      const { passed, runs } = JSON.parse(stdout) as Report;
+      expect(passed).to.equal(true);
+      const [run] = runs;
+      expect(run).to.include({ wrongBlocks: 0, passed: true });
+      // One a millisecond, also those that were due while it stood still.
+      expect(run?.requests).to.be.within(2450, (run?.durationMs ?? 0) + 2);
+      expect(run?.blocksVerified).to.be.greaterThan(1500);
+      expect(run?.faults.map(({ errors }) => errors)).to.deep.equal([0, 0, 0]);
+      // It stood still, and that was seen.
+      expect(run?.faults[1]?.['readStallMs']).to.be.within(290, 5000);
+      for (const name of ['failover.json', 'failover.md', 'failover.html']) {
+        expect(existsSync(join(folder.path, name)), name).to.equal(true);
+      }
+      expect(readFileSync(join(folder.path, 'failover.md'), 'utf8')).to.match(/short: passed/);
+    } finally {
+      folder.remove();
+    }
+  });
+
+  it('fails when a bound is not kept, and names it', async () => {
+    const scenario = {
+      ...{ name: 'strict', duration: '1500ms' },
+      faults: [{ kind: 'blackhole', at: 500, for: 300, bounds: { stallMs: 50 } }],
+    };
+    const { code, stdout, stderr } = await test(scenario);
+    expect(code, stderr).to.equal(1);
+    expect(stdout).to.match(/strict: FAILED/);
+    expect(stdout).to.match(/no read ended for \d+ ms, 50 ms are allowed/);
+    expect(stderr).to.match(/the bounds were not kept: strict/);
+  });
+
+  it('refuses what this host cannot do, and what makes no sense', async () => {
+    const bounds = { stallMs: 1000 };
+    const kill = { name: 'dead', duration: '2s', faults: [{ kind: 'kill', at: '1s', bounds }] };
+    const killed = await test(kill);
+    expect(killed.code).to.equal(2);
+    expect(killed.stderr).to.match(/kill takes the path away, and this host has no other/);
+    const loss = { kind: 'loss', at: 500, for: 500, drop: 0.01, bounds };
+    const small = { name: 'small', duration: '2s', faults: [loss] };
+    const refused = await test(small, '--bs', '1000');
+    expect(refused.code).to.equal(2);
+    expect(refused.stderr).to.match(/not whole blocks/);
+    const two = { ...small, faults: [{ ...loss, target: 1 }] };
+    expect((await test(two)).stderr).to.match(/names 2 targets, and this host has one path/);
+  });
+
+  it('a target takes faults from its parent alone', async () => {
+    const { code, stderr } = await nvmeof(['target', '--export', 'memory:1MiB', '--inject-faults']);
+    expect(code).to.equal(2);
+    expect(stderr).to.match(/--inject-faults is for programs that start this one/);
+    expect((await nvmeof(['target', '--help'])).stdout).not.to.match(/inject/);
+  });
+
+  it('what it started ends with it, however it ends', async () => {
+    const loss = { kind: 'loss', at: 500, for: 500, drop: 0.01 };
+    const long = JSON.stringify({ name: 'long', duration: '50s', faults: [loss] });
+    for (const signal of ['SIGINT', 'SIGKILL'] as const) {
+      const running = new Process(['failover-test', '--scenario', long]);
+      await running.waitFor(/loss begins/);
+      const children = childrenOf(running.child.pid ?? 0);
+      expect(children, signal).to.have.length(1);
+      const { code } = await running.stop(signal);
+      expect(code, signal).to.equal(signal === 'SIGINT' ? 1 : null);
+      const gone = (): boolean => children.every((pid) => !existsSync(`/proc/${pid}`));
+      await eventually(gone, 10_000, () => `the targets of ${signal} are gone`);
+    }
+  });
+});
+
+describe('targets that are made to fail', function () {
+  this.timeout(60_000);
+  fromSource();
+
+  it('are killed, started again as they were, paused, and gone at the end', async () => {
+    const target = await startTarget();
+    const { address } = target.options;
+    const pids = [target.pid];
+    try {
+      await target.addFault({ drop: 0.5 });
+      expect(await failureOf(target.addFault({ drop: 5 })))
+        .to.have.property('message')
+        .that.includes('rules[1].drop');
+      await target.kill();
+      expect(target.running).to.equal(false);
+      expect(await failureOf(target.counters())).to.be.instanceOf(Error);
+      await target.startAgain();
+      pids.push(target.pid);
+      expect((await target.counters())['soft.fault.in_dropped']).to.equal(0);
+      await target.resize(1, 32n << 20n);
+      const controller = await connect({ address, nqn: NQN });
+      expect(controller.namespace(1).bytes).to.equal(32n << 20n);
+      await target.pause();
+      const read = controller.namespace(1).read(0, 1);
+      const first = await Promise.race([
+        read.then(() => 'read'),
+        new Promise((resolve) => setTimeout(resolve, 200, 'nothing')),
+      ]);
+      expect(first).to.equal('nothing');
+      target.resume();
+      await within(5000, 'the read', read);
+      await controller.disconnect();
+      await target.pause();
+    } finally {
+      await target.close();
+    }
+    for (const pid of pids) expect(existsSync(`/proc/${pid}`), String(pid)).to.equal(false);
+  });
+
+  it('a path that is lost under load is noticed, counted, and no data is wrong', async () => {
+    const target = await startTarget();
+    try {
+      const host = await SinglePathHost.connect({ address: target.options.address, nqn: NQN }, 1);
+      const scenario = parseScenario(
+        {
+          ...{ name: 'lost', duration: 2000 },
+          faults: [{ kind: 'kill', at: 500, bounds: { detectMs: 1000 } }],
+        },
+        'test',
+      );
+      const load = { readPercent: 50, requestBytes: 4096, areaBytes: 1 << 20, depth: 16, seed: 1 };
+      const { record, result, errors } = await runScenario({
+        ...{ scenario, host, targets: [target], nsid: 1, clock: systemClock },
+        load: { ...load, rate: 500 },
+      });
+      expect(result.passed).to.equal(false);
+      const [fault] = result.faults;
+      // ICMP says at once that nobody is there.
+      expect(fault?.detectMs).to.be.lessThan(1000);
+      expect(fault?.errors).to.be.greaterThan(100);
+      expect(fault?.readStallMs).to.be.greaterThan(1000);
+      expect(record.paths.map(({ state }) => state)).to.deep.equal(['lost']);
+      expect(record.mismatches).to.equal(0);
+      expect(result.broken).to.deep.equal(['not every block could be read after the run']);
+      expect(errors[0]?.code).to.equal('DISCONNECTED');
+      await host.close();
+    } finally {
+      await target.close();
+    }
+  });
+});

@@ -1,0 +1,277 @@
+/** What is made of a run's log: figures, verdicts, curves and the report, with stalls and errors that are planted. */
+import { expect } from 'chai';
+import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { analyse, longestStall, recoveredAt } from '../../../tools/failover/analysis.ts';
+import type { RunRecord } from '../../../tools/failover/analysis.ts';
+import { CompletionLog } from '../../../tools/failover/completion-log.ts';
+import {
+  jsonReport,
+  markdown,
+  passed,
+  terminalReport,
+  writeReport,
+} from '../../../tools/failover/report.ts';
+import type { RunOutcome } from '../../../tools/failover/run.ts';
+import { parseScenario } from '../../../tools/failover/scenario.ts';
+import { pathSpans, series } from '../../../tools/failover/series.ts';
+import { pass, prepared, settled } from './support.ts';
+
+const SCENARIO = parseScenario(
+  {
+    ...{ name: 'made-up', about: 'two <faults>', duration: 3000 },
+    faults: [
+      { kind: 'stop', at: 1000, for: 200, bounds: { stallMs: 300, recoverMs: 500 } },
+      { kind: 'loss', at: 2000, for: 200, drop: 0.1, bounds: { stallMs: 300 } },
+    ],
+  },
+  'test',
+);
+
+interface Planted {
+  /** No completion between these times. */
+  readonly silent?: readonly [number, number];
+  readonly failAt?: readonly number[];
+  readonly only?: 'read' | 'write';
+}
+
+/** A read and a write each 10 ms, for 3 s. */
+function record(
+  { silent = [0, 0], failAt = [], only }: Planted = {},
+  more: Partial<RunRecord> = {},
+): RunRecord {
+  const log = new CompletionLog();
+  for (let at = 5; at < 3000; at += 5) {
+    const operation = at % 10 === 0 ? 'read' : 'write';
+    if (at > silent[0] && at < silent[1] && (only === undefined || only === operation)) continue;
+    const latency = at === silent[1] ? silent[1] - silent[0] : 2;
+    log.add(at, latency, operation, failAt.includes(at));
+  }
+  const [first, second] = SCENARIO.faults;
+  if (!first || !second) throw new Error('two faults');
+  return {
+    ...{ scenario: SCENARIO, log, durationMs: 3000, unfinished: 0, comparedAll: true },
+    faults: [
+      { fault: first, beginMs: 1000, endMs: 1200 },
+      { fault: second, beginMs: 2000, endMs: 2200 },
+    ],
+    ...{ pathsAtStart: [{ path: 'a', state: 'live' }], paths: [] },
+    ...{ blocksVerified: 500, mismatches: 0 },
+    ...more,
+  };
+}
+
+const outcome = (run: RunRecord): RunOutcome => ({
+  ...{ record: run, result: analyse(run), errors: [], inDoubt: 0 },
+  load: { rate: 200, readPercent: 50, requestBytes: 4096, areaBytes: 1 << 20, depth: 8, seed: 1 },
+  mismatches:
+    run.mismatches === 0 ? [] : [{ atMs: 5, lba: 9, expected: 'generation 2', found: 'zeroes' }],
+});
+
+describe('longest stall', () => {
+  const window = { from: 100, to: 200 };
+  it('counts from the last completion before to the first after, and to the end without one', () => {
+    expect(longestStall([90, 150, 160, 230], window)).to.equal(60);
+    expect(longestStall([10, 150, 190], window)).to.equal(140);
+    expect(longestStall([10, 20, 95], window)).to.equal(105);
+    expect(longestStall([], window)).to.equal(200);
+    // Those outside are none of it.
+    expect(longestStall([10, 98, 110, 195, 900], window)).to.equal(85);
+  });
+});
+
+describe('recovery', () => {
+  const window = { from: 1000, to: 4000 };
+  const every10 = (from: number, to: number): number[] =>
+    Array.from({ length: (to - from) / 10 }, (_, index) => from + index * 10);
+
+  it('is when I/O was good again for half a second, and the fault over', () => {
+    expect(recoveredAt(every10(0, 4000), [], window, 1200)).to.equal(1000);
+    expect(recoveredAt(every10(0, 4000), [1105, 1255], window, 1200)).to.equal(1255);
+    // What comes later is another matter,
+    expect(recoveredAt(every10(0, 4000), [1105, 3005], window, 1200)).to.equal(1105);
+    // but not while the fault lasts.
+    expect(recoveredAt(every10(0, 4000), [1105, 2905], window, 3000)).to.equal(2905);
+  });
+
+  it('does not take silence for health', () => {
+    const good = [...every10(0, 1000), 1005, ...every10(2800, 4000)];
+    expect(recoveredAt(good, [2795], window, 1001)).to.equal(2795);
+    expect(recoveredAt(every10(0, 1000), [], window, 1001)).to.equal(4000);
+    expect(recoveredAt(every10(0, 2000), [3900], window, 1001)).to.equal(1000);
+    expect(recoveredAt(every10(0, 1300), [3900], window, 1001)).to.equal(4000);
+    expect(recoveredAt(every10(0, 4000), [3900], window, 3800)).to.equal(3900);
+  });
+});
+
+describe('analysis', () => {
+  it('a run without trouble passes', () => {
+    const result = analyse(record());
+    expect(result).to.deep.include({ passed: true, requests: 599, errors: 0, broken: [] });
+    for (const fault of result.faults) {
+      expect(fault).to.deep.include({ readStallMs: 10, writeStallMs: 10, recoverMs: 0, errors: 0 });
+      expect(fault.detectMs).to.equal(undefined);
+    }
+  });
+
+  it('a planted stall is measured at the fault it belongs to, and fails the run', () => {
+    const { faults, passed: kept } = analyse(record({ silent: [1000, 1400] }));
+    expect(kept).to.equal(false);
+    expect(faults[0]).to.deep.include({ readStallMs: 400, recoverMs: 400 });
+    expect(faults[0]?.broken[0]).to.equal('no read ended for 400 ms, 300 ms are allowed');
+    expect(faults[1]).to.deep.include({ readStallMs: 10, broken: [] });
+  });
+
+  it('a stall of writes alone is no stall of reads', () => {
+    const { faults } = analyse(record({ silent: [2000, 2500], only: 'write' }));
+    expect(faults[1]).to.deep.include({ readStallMs: 10, writeStallMs: 510 });
+    expect(faults[1]?.broken).to.deep.equal(['no write ended for 510 ms, 300 ms are allowed']);
+  });
+
+  it('a stall that lasts to the end is one', () => {
+    expect(analyse(record({ silent: [2100, 4000] })).faults[1]).to.deep.include({
+      readStallMs: 900,
+    });
+  });
+
+  it('errors belong to the fault before them and must be allowed', () => {
+    const { faults, errors } = analyse(record({ failAt: [1100, 1795, 2100] }));
+    expect(errors).to.equal(3);
+    expect(faults.map((fault) => fault.errors)).to.deep.equal([2, 1]);
+    expect(faults[0]?.broken).to.deep.equal(['2 requests failed, 0 are allowed']);
+  });
+
+  it('tells when the host noticed', () => {
+    const paths = [
+      { path: 'a', state: 'lost', reason: 'silence', atMs: 1150 },
+      { path: 'a', state: 'live', reason: 'back', atMs: 1300 },
+    ] as const;
+    const [first, second] = analyse(record({}, { paths })).faults;
+    expect([first?.detectMs, second?.detectMs]).to.deep.equal([150, undefined]);
+    const [stop, loss] = SCENARIO.faults;
+    if (!stop || !loss) throw new Error('two faults');
+    const strict = { ...loss, bounds: { ...loss.bounds, detectMs: 100 } };
+    const faults = [
+      { fault: { ...stop, bounds: { ...stop.bounds, detectMs: 100 } }, beginMs: 1000, endMs: 1200 },
+      { fault: strict, beginMs: 2000, endMs: 2200 },
+    ];
+    expect(
+      analyse(record({}, { paths, faults })).faults.map(({ broken }) => broken[0]),
+    ).to.deep.equal([
+      'the host noticed after 150 ms, 100 ms are allowed',
+      'the host noticed not at all, 100 ms are allowed',
+    ]);
+  });
+
+  const BROKEN: readonly (readonly [Partial<RunRecord>, RegExp])[] = [
+    [{ mismatches: 1 }, /1 blocks held something else/],
+    [{ unfinished: 2 }, /2 requests never ended/],
+    [{ blocksVerified: 0 }, /no block was compared/],
+    [{ comparedAll: false }, /not every block could be read/],
+    [{ faults: [] }, /2 faults never happened/],
+    [{ log: new CompletionLog() }, /too few to compare/],
+  ];
+  for (const [more, message] of BROKEN) {
+    it(`is no pass: ${message.source}`, () => {
+      const result = analyse(record({}, more));
+      expect(result.passed).to.equal(false);
+      expect(result.broken.join()).to.match(message);
+    });
+  }
+
+  it('errors before the first fault are no pass', () => {
+    expect(analyse(record({ failAt: [500] })).broken).to.deep.equal([
+      '1 requests failed before the first fault',
+    ]);
+  });
+
+  it('a stall planted into a real load is what is measured', async () => {
+    const { clock, io, load } = await prepared();
+    load.start();
+    await pass(clock, 500);
+    const beginMs = load.elapsedMs;
+    io.stalledUntil = clock.now() + 350;
+    await pass(clock, 1000);
+    await settled(clock, load.stop());
+    const [stop] = SCENARIO.faults;
+    if (!stop) throw new Error('a fault');
+    const run = record(
+      {},
+      {
+        ...{ log: load.log, durationMs: load.elapsedMs },
+        scenario: { ...SCENARIO, faults: [stop] },
+        faults: [{ fault: stop, beginMs, endMs: beginMs + 350 }],
+      },
+    );
+    const { faults, passed: kept } = analyse(run);
+    expect(faults[0]?.readStallMs).to.be.within(345, 360);
+    expect(faults[0]?.recoverMs).to.be.within(345, 420);
+    expect(kept).to.equal(false);
+  });
+});
+
+describe('curves and report', () => {
+  it('rates and latencies by steps, nothing where nothing ended', () => {
+    const { read, write, failed, worst, stepMs } = series(
+      record({ silent: [1000, 1400], failAt: [505] }),
+    );
+    expect(stepMs).to.equal(20);
+    expect(read[1]).to.deep.equal([0.02, 100]);
+    expect(write.at(-1)).to.deep.equal([2.98, 100]);
+    expect(failed[25]).to.deep.equal([0.5, 50]);
+    expect(worst[60]).to.deep.equal([1.2, null]);
+    expect(worst[70]).to.deep.equal([1.4, 400]);
+  });
+
+  it('paths are spans from the beginning to the end', () => {
+    const paths = [
+      { path: 'a', state: 'lost', reason: '', atMs: 1000 },
+      { path: 'b', state: 'live', reason: '', atMs: 1500 },
+    ] as const;
+    expect(pathSpans(record({}, { paths }))).to.deep.equal([
+      { path: 'a', state: 'live', fromMs: 0, toMs: 1000 },
+      { path: 'a', state: 'lost', fromMs: 1000, toMs: 3000 },
+      { path: 'b', state: 'connecting', fromMs: 0, toMs: 1500 },
+      { path: 'b', state: 'live', fromMs: 1500, toMs: 3000 },
+    ]);
+  });
+
+  it('says passed only when everything did, and why not', () => {
+    const good = outcome(record());
+    const bad = outcome(record({ silent: [1000, 1400] }, { mismatches: 1 }));
+    expect(passed([good])).to.equal(true);
+    expect(passed([good, bad])).to.equal(false);
+    expect(passed([])).to.equal(false);
+    expect(terminalReport(good)).to.match(/^made-up: passed/);
+    const text = terminalReport(bad);
+    expect(text).to.match(/^made-up: FAILED/);
+    expect(text).to.include('1 stop for 200 ms, target 0');
+    expect(text).to.include('no read ended for 400 ms, 300 ms are allowed');
+    expect(text).to.include('LBA 9 holds zeroes, expected generation 2');
+    expect(markdown([good, bad])).to.match(/^# Failover test: FAILED/);
+    expect(jsonReport([good, bad])).to.have.property('passed', false);
+  });
+
+  it('writes JSON, Markdown and a page that needs nothing else', async () => {
+    const folder = mkdtempSync(join(tmpdir(), 'nvmeof-failover-'));
+    try {
+      const paths = [{ path: '127.0.0.1:4420', state: 'lost', reason: '', atMs: 1100 }] as const;
+      const pathsAtStart = [{ path: '127.0.0.1:4420', state: 'live' }] as const;
+      const files = await writeReport(folder, [outcome(record({}, { paths, pathsAtStart }))]);
+      expect(files).to.have.length(3);
+      expect(files.every((file) => existsSync(file))).to.equal(true);
+      const page = readFileSync(join(folder, 'failover.html'), 'utf8');
+      expect(page.match(/<svg/g)).to.have.length(3);
+      expect(page).to.include('two &lt;faults&gt;');
+      for (const word of ['1 stop', '2 loss', '127.0.0.1:4420', 'lost'])
+        expect(page).to.include(word);
+      expect(page).not.to.match(/<script|src=|https?:\/\/(?!www\.w3\.org)/);
+      expect(
+        () => JSON.parse(readFileSync(join(folder, 'failover.json'), 'utf8')) as object,
+      ).not.to.throw();
+    } finally {
+      rmSync(folder, { recursive: true });
+    }
+  });
+});

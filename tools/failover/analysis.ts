@@ -1,0 +1,231 @@
+/**
+ * What the log of a run says of each fault: the longest stall, how long until the host noticed and until I/O was as fast
+ * as before, what failed; and whether that keeps the scenario's bounds. Pure.
+ */
+import type { CompletionLog, Operation } from './completion-log.ts';
+import type { PathChange, PathView } from './host.ts';
+import type { Fault, Scenario } from './scenario.ts';
+import { describeFault } from './scenario.ts';
+
+/** A fault as it happened: when it had taken hold, and when it was taken back. */
+export interface FaultRecord {
+  readonly fault: Fault;
+  readonly beginMs: number;
+  readonly endMs: number;
+}
+
+export interface PathRecord extends PathChange {
+  readonly atMs: number;
+}
+
+export interface RunRecord {
+  readonly scenario: Scenario;
+  readonly log: CompletionLog;
+  readonly faults: readonly FaultRecord[];
+  readonly pathsAtStart: readonly PathView[];
+  readonly paths: readonly PathRecord[];
+  /** When no request was sent any more. */
+  readonly durationMs: number;
+  /** Requests that never ended. */
+  readonly unfinished: number;
+  readonly blocksVerified: number;
+  readonly mismatches: number;
+  /** After the run, every block could be read. */
+  readonly comparedAll: boolean;
+  /** Requests sent again on another path; absent: the host does not do that. */
+  readonly retries?: number | undefined;
+}
+
+export interface FaultResult {
+  readonly name: string;
+  readonly beginMs: number;
+  readonly endMs: number;
+  readonly readStallMs: number;
+  readonly writeStallMs: number;
+  /** Absent: no path of the host's ceased to be live. */
+  readonly detectMs?: number;
+  /**
+   * From the fault on until the last request had ended that failed, or was slower than the slowest before any fault;
+   * then I/O was good for half a second, or for the rest of the time.
+   */
+  readonly recoverMs: number;
+  readonly errors: number;
+  /** What was not kept, for a person; empty: all was. */
+  readonly broken: readonly string[];
+}
+
+export interface RunResult {
+  readonly faults: readonly FaultResult[];
+  readonly requests: number;
+  readonly errors: number;
+  readonly broken: readonly string[];
+  readonly passed: boolean;
+}
+
+/** Slower than this is slow, however fast it was before. */
+const SLOW_MS_MIN = 20;
+/** Good for so long, and the fault is over: what is slow afterwards is another matter. */
+const SETTLED_MS = 500;
+/** Requests before the first fault, without which nothing can be said of it. */
+const BASELINE_MIN = 20;
+
+interface Window {
+  readonly from: number;
+  readonly to: number;
+}
+
+/** From each fault to the next, or to the end. */
+function windowsOf({ faults, durationMs }: RunRecord): Window[] {
+  return faults.map(({ beginMs }, index) => ({
+    from: beginMs,
+    to: faults[index + 1]?.beginMs ?? durationMs,
+  }));
+}
+
+/** Longest time without a completion of that kind, of which some part lies in the window. */
+export function longestStall(ends: readonly number[], { from, to }: Window): number {
+  let longest = 0;
+  let last = 0;
+  for (const end of [...ends.filter((each) => each <= to), to]) {
+    if (end > from) longest = Math.max(longest, end - last);
+    last = end;
+  }
+  return longest;
+}
+
+interface Digest {
+  readonly ends: Readonly<Record<Operation, readonly number[]>>;
+  /** Ends of requests that failed, of those that failed or were slow, and of the rest. */
+  readonly failed: readonly number[];
+  readonly good: readonly number[];
+  readonly bad: readonly number[];
+  readonly baseline: number;
+}
+
+function digest({ log, faults }: RunRecord): Digest {
+  const first = faults[0]?.beginMs ?? 0;
+  let slowest = 0;
+  let baseline = 0;
+  for (const { endMs, latencyMs, failed } of log) {
+    if (endMs >= first || failed) continue;
+    baseline++;
+    slowest = Math.max(slowest, latencyMs);
+  }
+  const limit = Math.max(SLOW_MS_MIN, slowest);
+  const ends: Record<Operation, number[]> = { read: [], write: [] };
+  const failedAt: number[] = [];
+  const bad: number[] = [];
+  const good: number[] = [];
+  for (const { endMs, latencyMs, operation, failed } of log) {
+    if (failed) failedAt.push(endMs);
+    else ends[operation].push(endMs);
+    (failed || latencyMs > limit ? bad : good).push(endMs);
+  }
+  return { ends, failed: failedAt, good, bad, baseline };
+}
+
+const inside = (all: readonly number[], { from, to }: Window): number[] =>
+  all.filter((at) => at >= from && at < to);
+
+/**
+ * The end of the last bad request before I/O was good for a while, and beyond the end of the fault; the end of the window if
+ * nothing good came after it.
+ */
+export function recoveredAt(
+  good: readonly number[],
+  bad: readonly number[],
+  window: Window,
+  faultEnd: number,
+): number {
+  let since = window.from;
+  let next = 0;
+  for (const at of [...inside(bad, window), Infinity]) {
+    let last: number | undefined;
+    for (; (good[next] ?? Infinity) < Math.min(at, window.to); next++) {
+      const end = good[next] ?? 0;
+      if (end > since) last = end;
+    }
+    // Silence is not good: the next bad request is what ends it.
+    if (last !== undefined && last >= Math.max(since, faultEnd) + SETTLED_MS) return since;
+    if (at === Infinity) return last === undefined ? window.to : since;
+    since = at;
+  }
+  return since;
+}
+
+function resultOf(
+  run: RunRecord,
+  { fault, beginMs, endMs }: FaultRecord,
+  window: Window,
+  { ends, failed, good, bad }: Digest,
+): FaultResult {
+  const noticed = run.paths.find(
+    ({ atMs, state }) => state !== 'live' && inside([atMs], window).length > 0,
+  );
+  const measured = {
+    ...{ name: describeFault(fault), beginMs, endMs },
+    // Of an operation that the load does not have, nothing can stall.
+    readStallMs: ends.read.length === 0 ? 0 : longestStall(ends.read, window),
+    writeStallMs: ends.write.length === 0 ? 0 : longestStall(ends.write, window),
+    ...(noticed === undefined ? {} : { detectMs: noticed.atMs - beginMs }),
+    recoverMs: recoveredAt(good, bad, window, endMs) - beginMs,
+    errors: inside(failed, window).length,
+  };
+  return { ...measured, broken: brokenBounds(fault, measured) };
+}
+
+const ms = (value: number): string => `${Math.round(value)} ms`;
+
+function brokenBounds({ bounds }: Fault, found: Omit<FaultResult, 'broken'>): string[] {
+  const broken: string[] = [];
+  const stall = bounds.stallMs;
+  for (const [operation, longest] of [
+    ['read', found.readStallMs],
+    ['write', found.writeStallMs],
+  ] as const) {
+    if (stall === undefined || longest <= stall) continue;
+    broken.push(`no ${operation} ended for ${ms(longest)}, ${ms(stall)} are allowed`);
+  }
+  if (bounds.detectMs !== undefined && !((found.detectMs ?? Infinity) <= bounds.detectMs)) {
+    const took = found.detectMs === undefined ? 'not at all' : `after ${ms(found.detectMs)}`;
+    broken.push(`the host noticed ${took}, ${ms(bounds.detectMs)} are allowed`);
+  }
+  if (bounds.recoverMs !== undefined && found.recoverMs > bounds.recoverMs) {
+    broken.push(`recovered after ${ms(found.recoverMs)}, ${ms(bounds.recoverMs)} are allowed`);
+  }
+  if (found.errors > bounds.errors) {
+    broken.push(`${found.errors} requests failed, ${bounds.errors} are allowed`);
+  }
+  return broken;
+}
+
+export function analyse(run: RunRecord): RunResult {
+  const figures = digest(run);
+  const windows = windowsOf(run);
+  const faults = run.faults.map((record, index) =>
+    resultOf(run, record, windows[index] ?? { from: 0, to: run.durationMs }, figures),
+  );
+  const broken: string[] = [];
+  if (run.mismatches > 0)
+    broken.push(`${run.mismatches} blocks held something else than was written`);
+  if (run.unfinished > 0) broken.push(`${run.unfinished} requests never ended`);
+  if (run.blocksVerified === 0) broken.push('no block was compared');
+  else if (!run.comparedAll) broken.push('not every block could be read after the run');
+  if (figures.baseline < BASELINE_MIN) {
+    broken.push(
+      `${figures.baseline} requests ended before the first fault: too few to compare with`,
+    );
+  }
+  if (run.log.full) broken.push(`more than ${run.log.length} requests: take a shorter run`);
+  const missing = run.scenario.faults.length - run.faults.length;
+  if (missing > 0) broken.push(`${missing} faults never happened`);
+  const early = figures.failed.filter((at) => at < (run.faults[0]?.beginMs ?? 0)).length;
+  if (early > 0) broken.push(`${early} requests failed before the first fault`);
+  return {
+    faults,
+    requests: run.log.length,
+    errors: figures.failed.length,
+    broken,
+    passed: broken.length === 0 && faults.every((fault) => fault.broken.length === 0),
+  };
+}

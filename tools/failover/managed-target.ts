@@ -1,0 +1,142 @@
+/**
+ * A target process that is made to fail: killed, stopped, started again as it was, told of faults. By its pid alone; what
+ * was started is ended, whatever happened to it.
+ */
+import { readdirSync, readFileSync } from 'node:fs';
+import { NO_FAULTS } from '../../target/index.ts';
+import type { FaultRule } from '../../target/index.ts';
+import type { TargetRequest } from '../cli/target-channel.ts';
+import { TargetProcess } from '../target-process.ts';
+
+export interface ManagedTargetOptions {
+  readonly address: string;
+  readonly port: number;
+  readonly nqn: string;
+  /** As `nvmeof target --export` takes it; a file keeps its data over a restart. */
+  readonly exports: readonly string[];
+  /** Of the faults. */
+  readonly seed: number;
+}
+
+type Asked = TargetRequest extends infer Each
+  ? Each extends { readonly id: number }
+    ? Omit<Each, 'id'>
+    : never
+  : never;
+
+const PAUSE_MS = 5000;
+
+function isStopped(pid: number): boolean {
+  const state = (thread: string): string | undefined =>
+    /\) (\w)/.exec(readFileSync(`/proc/${pid}/task/${thread}/stat`, 'latin1'))?.[1];
+  try {
+    return readdirSync(`/proc/${pid}/task`).every((thread) => state(thread) === 'T');
+  } catch {
+    // A thread, or the process, ended meanwhile.
+    return false;
+  }
+}
+
+export class ManagedTarget {
+  readonly options: ManagedTargetOptions;
+  #process: TargetProcess;
+  #stopped = false;
+  readonly #rules = new Set<FaultRule>();
+
+  private constructor(options: ManagedTargetOptions, process: TargetProcess) {
+    this.options = options;
+    this.#process = process;
+  }
+
+  static async start(options: ManagedTargetOptions): Promise<ManagedTarget> {
+    return new ManagedTarget(options, await launch(options));
+  }
+
+  get running(): boolean {
+    return this.#process.running;
+  }
+
+  get pid(): number {
+    return this.#process.pid;
+  }
+
+  get output(): string {
+    return this.#process.output;
+  }
+
+  async kill(): Promise<void> {
+    await this.#process.kill();
+  }
+
+  /** With the configuration of the first start, and without faults. */
+  async startAgain(): Promise<void> {
+    if (this.running) throw new Error('the target runs');
+    this.#rules.clear();
+    this.#stopped = false;
+    this.#process = await launch(this.options);
+  }
+
+  /** SIGSTOP; resolves when every thread stands still, which the signal alone does not wait for. */
+  async pause(): Promise<void> {
+    this.#stopped = true;
+    this.#process.signal('SIGSTOP');
+    const deadline = performance.now() + PAUSE_MS;
+    while (this.running && !isStopped(this.pid)) {
+      if (performance.now() > deadline) throw new Error(`not stopped within ${PAUSE_MS} ms`);
+      await new Promise((resolve) => setTimeout(resolve, 1));
+    }
+  }
+
+  /** SIGCONT. */
+  resume(): void {
+    this.#process.signal('SIGCONT');
+    this.#stopped = false;
+  }
+
+  /** In addition to the rules that hold; the first that fits a packet counts. */
+  async addFault(rule: FaultRule): Promise<void> {
+    this.#rules.add(rule);
+    await this.#sendRules();
+  }
+
+  async removeFault(rule: FaultRule): Promise<void> {
+    if (!this.#rules.delete(rule)) return;
+    await this.#sendRules();
+  }
+
+  async resize(nsid: number, bytes: bigint): Promise<void> {
+    await this.#ask({ call: 'resize', nqn: this.options.nqn, nsid, bytes: bytes.toString() });
+  }
+
+  async counters(): Promise<Readonly<Record<string, number>>> {
+    return (await this.#ask({ call: 'counters' })) as Readonly<Record<string, number>>;
+  }
+
+  /** In good order if it can, else by force. */
+  async close(): Promise<void> {
+    if (!this.running) return;
+    if (this.#stopped) this.resume();
+    try {
+      await this.#process.stop();
+    } finally {
+      await this.#process.kill();
+    }
+  }
+
+  #ask(request: Asked): Promise<unknown> {
+    return this.#process.ask(request);
+  }
+
+  async #sendRules(): Promise<void> {
+    const { seed } = this.options;
+    const faults = this.#rules.size === 0 ? NO_FAULTS : { seed, rules: [...this.#rules] };
+    await this.#ask({ call: 'faults', faults });
+  }
+}
+
+function launch({ address, port, nqn, exports }: ManagedTargetOptions): Promise<TargetProcess> {
+  const where = address.includes(':') ? `[${address}]:${port}` : `${address}:${port}`;
+  const args = ['--inject-faults', '--provider', 'soft', '--nqn', nqn, '--listen', where];
+  for (const each of exports) args.push('--export', each);
+  return TargetProcess.start([...args, '--log', 'warn'], true);
+}
