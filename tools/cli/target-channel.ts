@@ -4,7 +4,7 @@
  */
 import { z } from 'zod';
 import { applyFaults } from '../../target/index.ts';
-import type { Faults, Target } from '../../target/index.ts';
+import type { AnaStateName, Faults, Target } from '../../target/index.ts';
 import { messageOf } from '../../native/common/errors.ts';
 import { CliError } from './context.ts';
 import { ExitCode } from './exit-codes.ts';
@@ -17,6 +17,10 @@ const request = z.discriminatedUnion('call', [
   z.object({
     ...{ id: z.number(), call: z.literal('resize') },
     ...{ nqn: z.string(), nsid: z.number(), bytes: z.string() },
+  }),
+  z.object({
+    ...{ id: z.number(), call: z.literal('ana') },
+    ...{ nqn: z.string(), group: z.number(), state: z.string() },
   }),
   z.object({ id: z.number(), call: z.literal('counters') }),
 ]);
@@ -31,6 +35,13 @@ async function answer(target: Target, message: unknown): Promise<unknown> {
       return undefined;
     case 'resize':
       await target.resizeNamespace(asked.nqn, asked.nsid, BigInt(asked.bytes));
+      return undefined;
+    case 'ana':
+      // The target checks the state's name.
+      await target.setAnaState(asked.nqn, {
+        group: asked.group,
+        state: asked.state as AnaStateName,
+      });
       return undefined;
     case 'counters':
       return target.counters();

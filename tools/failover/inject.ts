@@ -17,10 +17,14 @@ type End = () => void | Promise<void>;
 /** What faults happen to. */
 export interface Field {
   readonly target: ManagedTarget;
+  /** All that share the namespace. */
+  readonly targets: readonly ManagedTarget[];
   readonly nsid: number;
   readonly namespaceBytes: bigint;
 }
 
+/** Of the one namespace. */
+const ANA_GROUP = 1;
 const NOTHING: End = () => undefined;
 
 /** A rule that holds until the fault is over. */
@@ -59,10 +63,13 @@ const BEGIN: { readonly [Kind in FaultKind]: Begin<Kind> } = {
     rule(target, { direction, reorder, reorderMs }),
   delay: ({ direction, delayMs, jitterMs }, { target }) =>
     rule(target, { direction, delayMs, jitterMs }),
-  ana: () => Promise.reject(new Error('this target has no ANA states to change')),
-  resize: async ({ percent }, { target, nsid, namespaceBytes }) => {
+  ana: async ({ state }, { target }) => {
+    await target.setAnaState(ANA_GROUP, state);
+    return () => target.setAnaState(ANA_GROUP, 'optimized');
+  },
+  resize: async ({ percent }, { targets, nsid, namespaceBytes }) => {
     const bytes = (namespaceBytes * BigInt(percent)) / 100n;
-    await target.resize(nsid, bytes - (bytes % 4096n));
+    for (const target of targets) await target.resize(nsid, bytes - (bytes % 4096n));
     return NOTHING;
   },
   storm: async ({ hosts, rounds }, field) => {

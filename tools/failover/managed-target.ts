@@ -12,8 +12,10 @@ export interface ManagedTargetOptions {
   readonly address: string;
   readonly port: number;
   readonly nqn: string;
-  /** As `nvmeof target --export` takes it; a file keeps its data over a restart. */
-  readonly exports: readonly string[];
+  /** As `nvmeof target --export` takes it. */
+  readonly exports?: readonly string[];
+  /** A configuration file in place of exports; it names address, port and NQN as well. */
+  readonly config?: string;
   /** Of the faults. */
   readonly seed: number;
 }
@@ -108,6 +110,11 @@ export class ManagedTarget {
     await this.#ask({ call: 'resize', nqn: this.options.nqn, nsid, bytes: bytes.toString() });
   }
 
+  /** At all ports of the target. */
+  async setAnaState(group: number, state: string): Promise<void> {
+    await this.#ask({ call: 'ana', nqn: this.options.nqn, group, state });
+  }
+
   async counters(): Promise<Readonly<Record<string, number>>> {
     return (await this.#ask({ call: 'counters' })) as Readonly<Record<string, number>>;
   }
@@ -134,9 +141,13 @@ export class ManagedTarget {
   }
 }
 
-function launch({ address, port, nqn, exports }: ManagedTargetOptions): Promise<TargetProcess> {
+function launch(options: ManagedTargetOptions): Promise<TargetProcess> {
+  const what = options.config === undefined ? shortForm(options) : ['--config', options.config];
+  return TargetProcess.start(['--inject-faults', '--no-control', ...what, '--log', 'warn'], true);
+}
+
+function shortForm({ address, port, nqn, exports = [] }: ManagedTargetOptions): string[] {
   const where = address.includes(':') ? `[${address}]:${port}` : `${address}:${port}`;
-  const args = ['--inject-faults', '--provider', 'soft', '--nqn', nqn, '--listen', where];
-  for (const each of exports) args.push('--export', each);
-  return TargetProcess.start([...args, '--log', 'warn'], true);
+  const each = exports.flatMap((text) => ['--export', text]);
+  return ['--provider', 'soft', '--nqn', nqn, '--listen', where, ...each];
 }

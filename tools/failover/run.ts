@@ -136,7 +136,7 @@ class Faults {
     const beginMs = this.#load.elapsedMs;
     note(`${seconds(beginMs)} ${fault.kind} begins`);
     const index = this.#done.push({ fault, beginMs, endMs: Infinity }) - 1;
-    const end = await beginFault(fault, { target, nsid, namespaceBytes: this.#bytes });
+    const end = await beginFault(fault, { target, targets, nsid, namespaceBytes: this.#bytes });
     await until(this.#options, this.#load, beginMs + lengthOf(fault));
     await end();
     const endMs = this.#load.elapsedMs;

@@ -60,9 +60,7 @@ export const SCENARIOS: readonly ScenarioInput[] = [
   // Those that take a path away for good. Bounds: what the transport needs to notice, and a second.
   {
     ...{ name: 'kill', about: 'a target is killed and started again', duration: '15s' },
-    faults: [
-      { kind: 'restart', at: '3s', after: '4s', bounds: { stallMs: 1000, recoverMs: '3s' } },
-    ],
+    faults: [{ kind: 'restart', at: '3s', after: '4s', bounds: { stallMs: 1000, detectMs: 500 } }],
   },
   {
     ...{ name: 'blackhole', about: 'no packets for 8 s, each way in turn', duration: '60s' },

@@ -1,9 +1,15 @@
-/** What a scenario runs on: as many targets as it names, on free loopback addresses, and a host that is connected to them. */
+/**
+ * What a scenario runs on: targets in processes of their own that share a file, on free loopback addresses, and a host with
+ * a path to each.
+ */
 import { randomInt } from 'node:crypto';
+import { mkdtemp, rm, truncate, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import type { FailoverHost } from './host.ts';
 import { ManagedTarget } from './managed-target.ts';
 import type { Scenario } from './scenario.ts';
-import { SinglePathHost } from './single-path.ts';
+import { SeveralPathsHost } from './several-paths.ts';
 import type { LoadOptions } from './verified-load.ts';
 
 export interface TestBed {
@@ -12,31 +18,52 @@ export interface TestBed {
   readonly nsid: number;
 }
 
+/** Timers of the host, as users of `nvmeof attach` have them. */
+export interface HostTimers {
+  readonly reconnectDelayMs: number;
+  readonly keepAliveMs: number;
+}
+
 /** Of the host that `withTestBed` connects. */
 export const HOST_ABILITIES: Pick<FailoverHost, 'survivesLostPaths' | 'followsAna'> = {
-  survivesLostPaths: false,
-  followsAna: false,
+  survivesLostPaths: true,
+  followsAna: true,
 };
 
 const NQN = 'nqn.2026-11.io.nvmeof:failover-test';
+const UUID = '0c9d1f5e-6f3b-4b3e-9b0a-6f61696c6f76';
 const PORT = 4420;
 const NSID = 1;
 const BLOCK_BYTES = 4096;
 const ADDRESS_DRAWS = 8;
+const TARGETS_MIN = 2;
+const CNTLIDS_EACH = 1000;
 
 /** 127.0.x.y is left to people. */
 const drawAddress = (): string =>
   `127.${randomInt(1, 255)}.${randomInt(0, 256)}.${randomInt(1, 255)}`;
 
-async function startTarget(load: LoadOptions): Promise<ManagedTarget> {
-  const blockBytes = load.requestBytes % BLOCK_BYTES === 0 ? BLOCK_BYTES : 512;
-  const exports = [
-    `memory:${Math.ceil(load.areaBytes / BLOCK_BYTES) * BLOCK_BYTES},bs=${blockBytes}`,
-  ];
+/** The nth of the targets that share the disk. */
+async function startTarget(
+  folder: string,
+  index: number,
+  load: LoadOptions,
+): Promise<ManagedTarget> {
+  const config = join(folder, `target-${index}.json`);
+  const blockSize = load.requestBytes % BLOCK_BYTES === 0 ? BLOCK_BYTES : 512;
+  const first = 1 + index * CNTLIDS_EACH;
   for (let draw = 1; ; draw++) {
     const address = drawAddress();
+    const namespace = { path: join(folder, 'disk'), shared: true, uuid: UUID, blockSize };
+    const subsystem = {
+      ...{ nqn: NQN, cntlids: { first, last: first + CNTLIDS_EACH - 1 } },
+      namespaces: [namespace],
+    };
+    const ports = [{ address, port: PORT }];
+    await writeFile(config, JSON.stringify({ provider: 'soft', ports, subsystems: [subsystem] }));
     try {
-      return await ManagedTarget.start({ address, port: PORT, nqn: NQN, exports, seed: load.seed });
+      const where = { address, port: PORT, nqn: NQN };
+      return await ManagedTarget.start({ ...where, config, seed: load.seed + index });
     } catch (error) {
       // Only an address that somebody has already is worth another draw.
       if (draw === ADDRESS_DRAWS || !/in use|EADDRINUSE/i.test(String(error))) throw error;
@@ -44,25 +71,42 @@ async function startTarget(load: LoadOptions): Promise<ManagedTarget> {
   }
 }
 
+async function makeDisk(folder: string, load: LoadOptions): Promise<void> {
+  const path = join(folder, 'disk');
+  await writeFile(path, '');
+  await truncate(path, Math.ceil(load.areaBytes / BLOCK_BYTES) * BLOCK_BYTES);
+}
+
 /** Ends all of it, whatever becomes of `run`. */
 export async function withTestBed<T>(
-  { scenario, load }: { readonly scenario: Scenario; readonly load: LoadOptions },
+  {
+    scenario,
+    load,
+    timers,
+  }: {
+    readonly scenario: Scenario;
+    readonly load: LoadOptions;
+    readonly timers: HostTimers;
+  },
   run: (bed: TestBed) => Promise<T>,
 ): Promise<T> {
-  const wanted = 1 + Math.max(...scenario.faults.map(({ target }) => target));
-  if (wanted > 1) {
-    throw new RangeError(`the scenario names ${wanted} targets, and this host has one path`);
-  }
-  const target = await startTarget(load);
+  const wanted = Math.max(TARGETS_MIN, 1 + Math.max(...scenario.faults.map((each) => each.target)));
+  const folder = await mkdtemp(join(tmpdir(), 'nvmeof-failover-'));
+  const targets: ManagedTarget[] = [];
   try {
-    const { address, port, nqn } = target.options;
-    const host = await SinglePathHost.connect({ address, port, nqn }, NSID);
+    await makeDisk(folder, load);
+    for (let index = 0; index < wanted; index++) {
+      targets.push(await startTarget(folder, index, load));
+    }
+    const paths = targets.map(({ options: { address, port } }) => ({ address, port }));
+    const host = await SeveralPathsHost.connect({ nqn: NQN, paths, ...timers }, NSID);
     try {
-      return await run({ host, targets: [target], nsid: NSID });
+      return await run({ host, targets, nsid: NSID });
     } finally {
       await host.close();
     }
   } finally {
-    await target.close();
+    await Promise.all(targets.map((target) => target.close()));
+    await rm(folder, { recursive: true, force: true });
   }
 }

@@ -107,7 +107,7 @@ describe('target configuration', () => {
     [
       'controller ids the wrong way round',
       withSubsystem({ cntlids: { first: 9, last: 8 } }),
-      'subsystems[0].cntlids: first must not be greater than last',
+      'subsystems[0].cntlids: first must not be above last',
     ],
     [
       'controller id 0',

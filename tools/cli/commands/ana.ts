@@ -83,7 +83,7 @@ export const anaCommand: SubCommand = {
         }),
     );
     addExamples(command, [
-      ['what hosts see', 'nvmeof ana list'],
+      ['what hosts see', 'nvmeof ana list --json'],
       ['hosts shall leave a port', 'nvmeof ana set NQN inaccessible --port 192.0.2.7:4420'],
       ['and may come back', 'nvmeof ana set NQN optimized --port 192.0.2.7:4420'],
     ]);

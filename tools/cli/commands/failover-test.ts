@@ -13,7 +13,7 @@ import { loadScenario, parseScenario } from '../../failover/scenario.ts';
 import type { Scenario } from '../../failover/scenario.ts';
 import { SCENARIOS } from '../../failover/scenarios.ts';
 import { HOST_ABILITIES, withTestBed } from '../../failover/test-bed.ts';
-import { byteCount, wholeNumber } from '../arguments.ts';
+import { byteCount, milliseconds, wholeNumber } from '../arguments.ts';
 import { CliError } from '../context.ts';
 import type { CliContext, SubCommand } from '../context.ts';
 import { ExitCode } from '../exit-codes.ts';
@@ -31,6 +31,8 @@ interface Flags {
   readonly size: number;
   readonly qd: number;
   readonly seed?: number;
+  readonly reconnectDelay: number;
+  readonly keepAlive: number;
   readonly report?: string;
   readonly json?: boolean;
 }
@@ -86,6 +88,7 @@ async function failoverTest(context: CliContext, flags: Flags): Promise<void> {
     ...{ readPercent: flags.readPercent, requestBytes: flags.bs, areaBytes: flags.size },
     ...{ depth: flags.qd, seed },
   };
+  const timers = { reconnectDelayMs: flags.reconnectDelay, keepAliveMs: flags.keepAlive };
   const note = (text: string): void => {
     if (flags.json !== true) context.note(text);
   };
@@ -94,7 +97,7 @@ async function failoverTest(context: CliContext, flags: Flags): Promise<void> {
   const signal = abortedBySignal();
   for (const scenario of await chosen(flags.scenario)) {
     // Each has targets of its own: what one leaves behind must not be the next one's trouble.
-    const outcome = await withTestBed({ scenario, load }, (bed) =>
+    const outcome = await withTestBed({ scenario, load, timers }, (bed) =>
       runScenario({ ...bed, scenario, load, clock: systemClock, signal, note }),
     ).catch((error: unknown) => {
       if (error instanceof RangeError) throw new CliError(ExitCode.usage, error.message);
@@ -129,7 +132,7 @@ export const failoverTestCommand: SubCommand = {
     command
       .summary('test what I/O suffers when packets and targets fail')
       .description(
-        'Starts targets of its own on loopback, reads and writes at a fixed rate, makes faults happen, and measures ' +
+        'Starts two targets of its own on loopback that share a disk, connects to both, reads and writes at a fixed rate, makes faults happen, and measures ' +
           'the longest stall, the errors, and whether every block holds what was acknowledged. Needs no root.',
       )
       .option(
@@ -149,6 +152,16 @@ export const failoverTestCommand: SubCommand = {
       )
       .option('--qd <n>', 'requests in flight, at most', wholeNumber(1, 1024), 64)
       .option('--seed <n>', 'of places, data and faults', wholeNumber(0, 0xffff_ffff))
+      .addOption(
+        new Option('--reconnect-delay <time>', 'of the host, between attempts to get a path back')
+          .argParser(milliseconds)
+          .default(1000, '1s'),
+      )
+      .addOption(
+        new Option('--keep-alive <time>', 'keep alive timeout of the host')
+          .argParser(milliseconds)
+          .default(5000, '5s'),
+      )
       .option('--report <folder>', 'write failover.json, failover.md and failover.html there')
       .option('--json', 'print the result as JSON')
       .action((flags: Flags) => failoverTest(context, flags));
