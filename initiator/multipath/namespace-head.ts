@@ -119,9 +119,10 @@ export class NamespaceHead {
     return this.#failing;
   }
 
-  /** For attachments and load. */
+  /** For attachments and load: of the reactors where controllers granted queues; what waited on another would wait for ever. */
   get queueIds(): readonly QueueId[] {
-    return this.#queues.map(({ queue }) => queue.id);
+    const served = this.#queues.filter(({ paths }) => paths.size > 0);
+    return (served.length > 0 ? served : this.#queues).map(({ queue }) => queue.id);
   }
 
   /** Commands that have not ended, of JavaScript's. */

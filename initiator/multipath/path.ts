@@ -56,6 +56,8 @@ const JITTER = 0.1;
 /** A path that refuses commands for no ANA reason is tried again after so long, then after twice that, … */
 const REFUSED_MS_MIN = 100;
 const REFUSED_MS_MAX = 1600;
+/** Without a refusal for so long, the next one is a first one again. */
+const REFUSED_QUIET_MS = 10_000;
 /** A log that could not be read is read again after so long. */
 const ANA_AGAIN_MS = 1000;
 /** Linux gives a group in the state "change" twice the time that the controller says. */
@@ -84,6 +86,7 @@ export class Path {
   #reading: Promise<void> | undefined;
   #readAgain = false;
   #refusedMs = REFUSED_MS_MIN;
+  #refusedAt = 0;
   readonly #timers = new Map<TimerName, Timer>();
 
   constructor(owner: PathOwner, index: number, resolved: ResolvedPath) {
@@ -169,6 +172,9 @@ export class Path {
       return;
     }
     if (this.#timers.has('refused')) return;
+    const now = this.#owner.environment.clock.now();
+    if (now - this.#refusedAt > REFUSED_QUIET_MS) this.#refusedMs = REFUSED_MS_MIN;
+    this.#refusedAt = now;
     this.#arm('refused', this.#refusedMs, () => {
       this.#refusedMs = Math.min(2 * this.#refusedMs, REFUSED_MS_MAX);
       this.#owner.changed(this);

@@ -203,6 +203,23 @@ describe('a controller that comes back', () => {
     });
   });
 
+  it('may grant fewer queues than there are reactors: nothing is attached to the others', async () => {
+    await withFabric(async (fabric) => {
+      fabric.a.queuesGranted = fabric.b.queuesGranted = 1;
+      const subsystem = await fabric.connect({ cores: [0, 1] });
+      expect(fabric.door.pathQueues.size).to.equal(2);
+      const attachment = subsystem.attach(1);
+      const [options] = fabric.door.callsOf('attach')[0]?.args as [{ queues: readonly number[] }];
+      const served = fabric.door.callsOf('setPath').map(({ args }) => args[0]);
+      expect(options.queues)
+        .to.deep.equal([...new Set(served)])
+        .and.to.have.length(1);
+      for (let index = 0; index < 4; index += 1) await subsystem.namespace(1).read(0, 1);
+      await attachment.detach();
+      await subsystem.disconnect();
+    });
+  });
+
   it('but never answers costs its attempt, wherever it stops', async () => {
     for (const last of ['Connect 0', 'identify 01', 'Connect 1', 'getLogPage 0c']) {
       await withFabric(async (fabric) => {
@@ -309,6 +326,14 @@ describe('ANA of a path', () => {
         fabric.a.fail('read', status, 0n, 0);
         await fabric.pass(1600 + SLACK_MS);
         expect(read.now).to.equal('resolved');
+        // Much later, it is a first time again.
+        await fabric.pass(15_000);
+        fabric.a.fail('read', status, 0n, 1);
+        const later = outcomeOf(subsystem.namespace(1).read(0, 1));
+        await fabric.pass(50);
+        expect(later.now).to.equal('pending');
+        await fabric.pass(100);
+        expect(later.now).to.equal('resolved');
         await subsystem.disconnect();
       });
     });

@@ -1,7 +1,17 @@
 /** Paths that are added and removed, and the end of it all: from whichever state, nothing is left. */
 import { expect } from 'chai';
 import { rejection, settle } from '../support.ts';
-import { A, B, PATH_A, PATH_B, outcomeOf, statesOf, withFabric } from './fabric.ts';
+import {
+  A,
+  B,
+  MultipathEvents,
+  PATH_A,
+  PATH_B,
+  SLACK_MS,
+  outcomeOf,
+  statesOf,
+  withFabric,
+} from './fabric.ts';
 
 const QUIET = { keepAliveMs: 0 };
 
@@ -48,6 +58,32 @@ describe('a path that is added or removed', () => {
         .map(([, path, { queue, incarnation }]) => [`${path}/${incarnation}`, queue] as const);
       // One place and incarnation is one queue.
       expect(new Set(seen.map(([key]) => key)).size).to.equal(new Set(seen.map(String)).size);
+      await subsystem.disconnect();
+    });
+  });
+
+  it('lets the writes of its last life go by its own fence only', async () => {
+    await withFabric(async (fabric) => {
+      const subsystem = await fabric.connect({ keepAliveMs: 5000, reconnectDelayMs: 1000 });
+      const events = new MultipathEvents(subsystem);
+      const releases = (): unknown[] =>
+        fabric.door.callsOf('releasePath').map(({ args }) => args.slice(1));
+      fabric.a.die();
+      await fabric.pass(4000);
+      await subsystem.removePath(PATH_A);
+      fabric.a.unreachable = false;
+      await subsystem.addPath({ address: A });
+      fabric.a.die();
+      await settle();
+      // Twice the keep alive timeout after each loss (docs/stale-writes.md).
+      await fabric.pass(6000 + SLACK_MS);
+      expect(releases()).to.deep.equal([[0, 1, true]]);
+      await fabric.pass(4000);
+      expect(releases()).to.deep.equal([
+        [0, 1, true],
+        [0, 3, true],
+      ]);
+      expect(events.released.map(([endpoint]) => endpoint)).to.deep.equal([PATH_A, PATH_A]);
       await subsystem.disconnect();
     });
   });
