@@ -32,7 +32,8 @@ export interface AnaLog {
 
 /** What a page may be at most, whatever Identify says: 1 MiB holds 260,000 namespaces. */
 const PAGE_BYTES_MAX = 1 << 20;
-const FIRST_BYTES = 4096;
+/** Of one reading: no controller's MDTS is less. */
+const PIECE_BYTES = 4096;
 const READS_MAX = 8;
 const NSID_BYTES = 4;
 
@@ -46,6 +47,9 @@ export function anaLogBytesMax(data: IdentifyController): number {
 
 /** Throws a ProtocolError that names the field for a page that contradicts itself. */
 export function decodeAnaLog(page: Uint8Array, groupsMax: number): AnaLog {
+  if (page.length < AnaLogHeader.size) {
+    throw new ProtocolError(`ANA log: its header has 16 bytes, the page ${page.length}`);
+  }
   const header = AnaLogHeader.decode(page);
   const groups = new Map<number, AnaGroup>();
   let at = AnaLogHeader.size;
@@ -96,19 +100,14 @@ function knownBytes(page: Uint8Array): number {
 
 type ReadLog = (fields: LogPageFields) => Promise<Uint8Array>;
 
-/** As much as the descriptors say there is: a controller may refuse to read beyond. */
+/** As many pieces as the descriptors say there are, none beyond `most`: a controller may refuse that. */
 async function readPage(read: ReadLog, most: number): Promise<Uint8Array> {
-  let page = await read({ lid: LogId.ana, bytes: FIRST_BYTES, retainEvent: true });
+  let page = new Uint8Array();
   for (;;) {
-    const wanted = Math.min(knownBytes(page), most);
-    if (wanted <= page.length) return page;
-    const more = await read({
-      lid: LogId.ana,
-      bytes: wanted - page.length,
-      offset: page.length,
-      retainEvent: true,
-    });
-    page = Buffer.concat([page, more]);
+    const bytes = Math.min(PIECE_BYTES, most - page.length);
+    const piece = await read({ lid: LogId.ana, bytes, offset: page.length, retainEvent: true });
+    page = Buffer.concat([page, piece]);
+    if (Math.min(knownBytes(page), most) <= page.length) return page;
   }
 }
 

@@ -35,6 +35,10 @@ interface ReactorQueue {
   readonly paths: Set<number>;
 }
 
+function sameBlocks(a: NamespaceFacts, b: NamespaceFacts): boolean {
+  return a.lbaCount === b.lbaCount && a.writeProtected === b.writeProtected;
+}
+
 type Fact = string | number | bigint | undefined;
 
 function difference(name: string, ours: Fact, theirs: Fact): string | undefined {
@@ -76,6 +80,8 @@ export class NamespaceHead {
   readonly namespace: Namespace;
   readonly #context: HeadContext;
   readonly #queues: readonly ReactorQueue[];
+  /** Paths that serve it or did, and what each said of it last. */
+  readonly #told = new Map<Path, NamespaceFacts>();
   #next = 0;
   #failing = false;
 
@@ -113,14 +119,33 @@ export class NamespaceHead {
     return this.#failing;
   }
 
-  /** For attachments and load. */
+  /** For attachments and load: of the reactors where controllers granted queues; what waited on another would wait for ever. */
   get queueIds(): readonly QueueId[] {
-    return this.#queues.map(({ queue }) => queue.id);
+    const served = this.#queues.filter(({ paths }) => paths.size > 0);
+    return (served.length > 0 ? served : this.#queues).map(({ queue }) => queue.id);
   }
 
   /** Commands that have not ended, of JavaScript's. */
   get outstanding(): number {
     return this.#queues.reduce((sum, { queue }) => sum + queue.outstanding, 0);
+  }
+
+  /** Does now, or did in an earlier life: it may come back with these blocks. */
+  served(path: Path): boolean {
+    return this.#told.has(path);
+  }
+
+  /** Takes what a path says of its blocks; true when it says something new. What it says twice may be old. */
+  tell(path: Path, facts: NamespaceFacts): boolean {
+    const before = this.#told.get(path) ?? this.facts;
+    this.#told.set(path, facts);
+    if (sameBlocks(before, facts) || sameBlocks(this.facts, facts)) return false;
+    this.namespace.update(facts);
+    return true;
+  }
+
+  forget(path: Path): void {
+    this.#told.delete(path);
   }
 
   serves(path: Path): boolean {
@@ -135,12 +160,13 @@ export class NamespaceHead {
   }
 
   /** Tells native what this path is worth; takes it away where it does not serve the namespace any more. */
-  update(path: Path, controller: Controller | undefined, usable: boolean): void {
+  update(path: Path, controller: Controller, facts: NamespaceFacts | undefined): void {
     const { door } = this.#context.runtime;
-    const rank = rankOf(path.anaState(this.facts.data.anagrpid), path.preferred);
+    const group = (facts ?? this.facts).data.anagrpid;
+    const rank = rankOf(path.anaState(group), path.preferred);
     for (const { queue, reactor, paths } of this.#queues) {
-      const data = controller?.dataQueues.find((each) => each.reactor === reactor);
-      if (data && usable) {
+      const data = controller.dataQueues.find((each) => each.reactor === reactor);
+      if (data && facts) {
         paths.add(path.index);
         door.setPath(queue.id, path.index, {
           queue: data.id,
@@ -148,7 +174,7 @@ export class NamespaceHead {
           distance: this.#context.distance(path, reactor),
           incarnation: path.incarnation,
         });
-      } else if (controller && paths.delete(path.index)) {
+      } else if (paths.delete(path.index)) {
         void this.#remove(queue, path.index);
       }
     }

@@ -55,6 +55,8 @@ export interface ResolvedMultipath {
   readonly writes: WritesPolicy;
   /** Of the first path: what is the same on all of them. */
   readonly common: ResolvedOptions;
+  /** Of the connect only: paths that come later, or come back, have nothing to do with it. */
+  readonly signal: AbortSignal | undefined;
   readonly resolvePath: (spec: PathSpec) => ResolvedPath;
 }
 
@@ -72,6 +74,10 @@ function timer(name: string, value: number | undefined, preset: number, least: n
   return used === -1 ? Infinity : used;
 }
 
+export function policyOf(policy: PathPolicy | undefined): PathPolicy {
+  return word('policy', policy, POLICIES);
+}
+
 function word<T extends string>(name: string, value: T | undefined, words: readonly T[]): T {
   const used = value ?? words[0];
   if (used !== undefined && words.includes(used)) return used;
@@ -79,7 +85,8 @@ function word<T extends string>(name: string, value: T | undefined, words: reado
 }
 
 export function resolveMultipath(options: MultipathOptions): ResolvedMultipath {
-  const { paths, policy, reconnectDelayMs, ctrlLossMs, fastIoFailMs, writes, ...connect } = options;
+  const { paths, policy, reconnectDelayMs, ctrlLossMs, fastIoFailMs, writes, signal, ...connect } =
+    options;
   if (paths.length === 0 || paths.length > PATHS_MAX) {
     throw new ArgumentError(`a subsystem has 1 to ${PATHS_MAX} paths, not ${paths.length}`);
   }
@@ -94,16 +101,21 @@ export function resolveMultipath(options: MultipathOptions): ResolvedMultipath {
     return { spec, endpoint: resolveOptions(own).endpoint, connect: own };
   };
   const resolved = paths.map(resolvePath);
+  const twin = resolved.find(
+    ({ endpoint }, index) => resolved.findIndex((each) => each.endpoint === endpoint) < index,
+  );
+  if (twin) throw new ArgumentError(`paths: ${twin.endpoint} is there twice`);
   const [first] = resolved as [ResolvedPath];
   return {
     nqn: options.nqn,
     paths: resolved,
-    policy: word('policy', policy, POLICIES),
+    policy: policyOf(policy),
     reconnectDelayMs: timer('reconnectDelayMs', reconnectDelayMs, 10_000, 1),
     ctrlLossMs: timer('ctrlLossMs', ctrlLossMs, 600_000, -1),
     fastIoFailMs: timer('fastIoFailMs', fastIoFailMs, -1, -1),
     writes: word('writes', writes, WRITES),
     common: resolveOptions(first.connect),
+    signal,
     resolvePath,
   };
 }

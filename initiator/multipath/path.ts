@@ -39,6 +39,8 @@ export class PathRefusedError extends Error {
 export interface PathOwner {
   readonly environment: Environment;
   readonly options: ResolvedMultipath;
+  /** Each is higher than those before, of whichever path: indexes of paths are used again. */
+  nextIncarnation(): number;
   /** Throws a PathRefusedError when this controller does not belong here; resolves when it is taken in. */
   admit(path: Path, controller: Controller): void;
   /** Its controller, its ANA states or its namespaces are others now. */
@@ -54,8 +56,14 @@ const JITTER = 0.1;
 /** A path that refuses commands for no ANA reason is tried again after so long, then after twice that, … */
 const REFUSED_MS_MIN = 100;
 const REFUSED_MS_MAX = 1600;
+/** Without a refusal for so long, the next one is a first one again. */
+const REFUSED_QUIET_MS = 10_000;
+/** A log that could not be read is read again after so long. */
+const ANA_AGAIN_MS = 1000;
 /** Linux gives a group in the state "change" twice the time that the controller says. */
 const ANATT_FACTOR = 2;
+
+type TimerName = 'reconnect' | 'ctrlLoss' | 'fastIoFail' | 'anaTransition' | 'anaAgain' | 'refused';
 
 export class Path {
   readonly index: number;
@@ -71,13 +79,15 @@ export class Path {
   #lostAt: number | undefined;
   #ioMayFail = false;
   #attempting: AbortController | undefined;
+  /** Never rejects. */
+  #attempted: Promise<unknown> = Promise.resolve();
+  #removed: Promise<void> | undefined;
+  #anaProblem = '';
   #reading: Promise<void> | undefined;
   #readAgain = false;
   #refusedMs = REFUSED_MS_MIN;
-  readonly #timers = new Map<
-    'reconnect' | 'ctrlLoss' | 'fastIoFail' | 'anaTransition' | 'refused',
-    Timer
-  >();
+  #refusedAt = 0;
+  readonly #timers = new Map<TimerName, Timer>();
 
   constructor(owner: PathOwner, index: number, resolved: ResolvedPath) {
     this.#owner = owner;
@@ -127,10 +137,10 @@ export class Path {
     return [...(this.#ana?.values() ?? [])];
   }
 
-  /** Resolves when it is live. Rejects when the first attempt fails; it tries on unless it was refused. */
-  async start(): Promise<void> {
+  /** Resolves when it is live. Rejects when the first attempt, which `signal` ends, fails; it tries on unless it was refused. */
+  async start(signal?: AbortSignal): Promise<void> {
     try {
-      await this.#attempt();
+      await this.#attempt(signal);
     } catch (error) {
       if (this.#machine.is('connecting')) this.#notConnected(error);
       throw error;
@@ -141,6 +151,8 @@ export class Path {
   reset(reason: string): void {
     const controller = this.#controller;
     if (controller && this.#machine.is('live')) this.#lose(controller, reason);
+    // What is waited for there would never end.
+    else if (this.#machine.is('removing')) void controller?.abandon();
   }
 
   /** The controller's ANA states once more; several wishes at a time make one reading more. */
@@ -160,6 +172,9 @@ export class Path {
       return;
     }
     if (this.#timers.has('refused')) return;
+    const now = this.#owner.environment.clock.now();
+    if (now - this.#refusedAt > REFUSED_QUIET_MS) this.#refusedMs = REFUSED_MS_MIN;
+    this.#refusedAt = now;
     this.#arm('refused', this.#refusedMs, () => {
       this.#refusedMs = Math.min(2 * this.#refusedMs, REFUSED_MS_MAX);
       this.#owner.changed(this);
@@ -167,48 +182,75 @@ export class Path {
   }
 
   /** For good. `drained` resolves when no command is there any more, or it need not be waited for. */
-  async remove(drained: () => Promise<unknown>): Promise<void> {
-    if (this.#machine.is('removing', 'removed')) return;
-    const controller = this.#controller;
+  remove(drained: () => Promise<unknown>): Promise<void> {
+    this.#removed ??= this.#remove(drained);
+    return this.#removed;
+  }
+
+  async #remove(drained: () => Promise<unknown>): Promise<void> {
     this.#move('removing', 'removed by the user');
     this.#stopTimers();
     this.#attempting?.abort();
     this.#owner.changed(this);
     await drained();
+    const controller = this.#controller;
     this.#controller = undefined;
     await controller?.disconnect();
+    await this.#attempted;
     this.#move('removed', 'removed by the user');
   }
 
   // ---- Connecting
 
-  async #attempt(): Promise<void> {
-    const { environment, options } = this.#owner;
+  #attempt(signal?: AbortSignal): Promise<void> {
+    const attempt = this.#connect(signal);
+    this.#attempted = attempt.catch(() => undefined);
+    return attempt;
+  }
+
+  async #connect(signal?: AbortSignal): Promise<void> {
+    const { environment } = this.#owner;
     const attempting = new AbortController();
     this.#attempting = attempting;
-    const signals = [attempting.signal, ...(options.common.signal ? [options.common.signal] : [])];
-    const controller = await connectIn(environment, {
-      ...this.#resolved.connect,
-      signal: AbortSignal.any(signals),
-    }).finally(() => {
+    const either = AbortSignal.any([attempting.signal, ...(signal ? [signal] : [])]);
+    try {
+      const controller = await connectIn(environment, {
+        ...this.#resolved.connect,
+        signal: either,
+      });
+      await this.#takeWithin(controller, either);
+    } finally {
       this.#attempting = undefined;
-    });
+    }
+  }
+
+  /** A controller that does not tell its ANA states in time is given up, as one that is not wanted any more. */
+  async #takeWithin(controller: Controller, signal: AbortSignal): Promise<void> {
+    const { environment, options } = this.#owner;
+    const giveUp = (): void => void controller.abandon();
+    const timer = environment.clock.after(options.common.connectTimeoutMs, giveUp);
+    signal.addEventListener('abort', giveUp);
     try {
       await this.#take(controller);
     } catch (error) {
-      this.#controller = undefined;
+      if (this.#controller === controller) this.#controller = undefined;
       await controller.disconnect();
       throw error;
+    } finally {
+      timer.cancel();
+      signal.removeEventListener('abort', giveUp);
     }
   }
 
   async #take(controller: Controller): Promise<void> {
     this.#owner.admit(this, controller);
-    this.#incarnation += 1;
+    this.#incarnation = this.#owner.nextIncarnation();
     this.#controller = controller;
-    this.#ana = undefined;
     this.#follow(controller);
-    if (controller.data.cmicAna) this.#ana = await this.#anaOf(controller);
+    if (controller.data.cmicAna) {
+      await this.refreshAna();
+      if (!this.#ana) throw new Error(this.#anaProblem);
+    }
     if (controller.state !== 'live') throw new Error('the association was lost at once');
     if (!this.#machine.can('live')) throw new Error(`the path is ${this.state}`);
     this.#stopTimers();
@@ -218,9 +260,11 @@ export class Path {
     this.#move('live', '');
     this.#watchTransition();
     this.#owner.changed(this);
+    if (this.#readAgain) void this.refreshAna();
   }
 
   #follow(controller: Controller): void {
+    this.#ana = undefined;
     controller.once('disconnected', (error) => {
       if (this.#controller === controller) this.#lose(controller, error.message);
     });
@@ -253,10 +297,12 @@ export class Path {
   #notConnected(error: unknown): void {
     this.#lostAt ??= this.#owner.environment.clock.now();
     if (error instanceof PathRefusedError) {
+      this.#stopTimers();
       this.#move('failed', error.message);
-      return;
+    } else {
+      this.#beginReconnecting(messageOf(error));
     }
-    this.#beginReconnecting(messageOf(error));
+    this.#owner.changed(this);
   }
 
   #beginReconnecting(reason: string): void {
@@ -298,7 +344,8 @@ export class Path {
     } catch (error) {
       if (!this.#machine.is('reconnecting')) return;
       this.#reason = messageOf(error);
-      if (error instanceof PathRefusedError) {
+      // What contradicts it may be a path that is lost, too, and does not know it yet.
+      if (error instanceof PathRefusedError && this.#incarnation === 0) {
         this.#stopTimers();
         this.#move('failed', error.message);
         this.#owner.changed(this);
@@ -318,12 +365,18 @@ export class Path {
       if (controller?.data.cmicAna !== true) return;
       try {
         const ana = await this.#anaOf(controller);
-        if (this.#controller !== controller) return;
+        if (this.#controller !== controller) continue;
         this.#ana = ana;
       } catch (error) {
-        if (this.#controller !== controller) return;
-        this.#owner.warn(this, error instanceof Error ? error : new Error(messageOf(error)));
+        if (this.#controller !== controller) continue;
+        this.#anaProblem = `its ANA log cannot be read: ${messageOf(error)}`;
+        if (!this.#machine.is('live')) return;
+        this.#owner.warn(this, new Error(`path ${this.endpoint}: ${this.#anaProblem}`));
+        this.#arm('anaAgain', ANA_AGAIN_MS, () => void this.refreshAna());
+        return;
       }
+      // It goes live with this; what was told meanwhile is read then.
+      if (!this.#machine.is('live')) return;
       this.#watchTransition();
       this.#owner.changed(this);
     }
@@ -336,6 +389,7 @@ export class Path {
 
   /** A group that stays in the state "change" for too long costs the association. */
   #watchTransition(): void {
+    if (!this.#machine.is('live')) return;
     const changing = this.anaGroups.some(({ state }) => state === 'change');
     if (!changing) {
       this.#timers.get('anaTransition')?.cancel();
@@ -350,11 +404,7 @@ export class Path {
 
   // ---- Small things
 
-  #arm(
-    name: 'reconnect' | 'ctrlLoss' | 'fastIoFail' | 'anaTransition' | 'refused',
-    ms: number,
-    then: () => void,
-  ): void {
+  #arm(name: TimerName, ms: number, then: () => void): void {
     this.#timers.get(name)?.cancel();
     const timer = this.#owner.environment.clock.after(ms, () => {
       this.#timers.delete(name);

@@ -11,19 +11,20 @@ import type { RuntimeLease } from '../../native/shared-runtime.ts';
 import { Attachment, geometryOf } from '../attachment.ts';
 import { BufferPool } from '../buffers.ts';
 import type { RegisteredBuffer } from '../buffers.ts';
-import type { TransferLimits } from '../bring-up.ts';
 import type { Controller, ControllerBenchOptions } from '../controller.ts';
 import { systemEnvironment } from '../environment.ts';
 import type { Environment } from '../environment.ts';
 import { ArgumentError, DisconnectedError } from '../errors.ts';
 import type { Namespace } from '../namespace.ts';
 import type { PathEvent } from '../queue.ts';
+import { admissionProblem } from './admission.ts';
+import type { FirstController } from './admission.ts';
 import type { AnaGroup } from './ana-log.ts';
 import type { MultipathEvents, PathView } from './events.ts';
 import { LostWrites } from './lost-writes.ts';
 import { NamespaceHead, joinProblem, otherIdentity } from './namespace-head.ts';
 import type { HeadContext } from './namespace-head.ts';
-import { resolveMultipath } from './options.ts';
+import { policyOf, resolveMultipath } from './options.ts';
 import type { MultipathOptions, PathSpec, ResolvedMultipath } from './options.ts';
 import { Path, PathRefusedError } from './path.ts';
 import type { PathOwner, PathState } from './path.ts';
@@ -50,19 +51,23 @@ export class MultipathSubsystem extends EventEmitter<MultipathEvents> implements
   readonly #conflicts = new Map<string, string>();
   readonly #attachments = new Set<Attachment>();
   readonly #lostWrites: LostWrites;
+  readonly #closingHeads = new Set<Promise<void>>();
+  #incarnations = 0;
   #queueOptions: PathQueueOptions;
-  /** Of the first controller: others must be its equals. */
-  #first: { readonly data: Controller['data']; readonly limits: TransferLimits } | undefined;
+  #first: FirstController | undefined;
   #closing: Promise<void> | undefined;
 
-  /** Resolves when one path is live and its namespaces are known; the others are connected beside it. */
+  /**
+   * Resolves when one path is live and its namespaces are known; the others are connected beside it. One that is refused stays in
+   * `paths`, failed, with the reason.
+   */
   static async connect(
     options: MultipathOptions,
     environment: Environment = systemEnvironment,
   ): Promise<MultipathSubsystem> {
     const resolved = resolveMultipath(options);
     const subsystem = new MultipathSubsystem(resolved, environment);
-    const starts = resolved.paths.map((spec) => subsystem.#startPath(spec.spec));
+    const starts = resolved.paths.map(({ spec }) => subsystem.#startPath(spec));
     try {
       await Promise.any(starts);
     } catch (error) {
@@ -148,7 +153,9 @@ export class MultipathSubsystem extends EventEmitter<MultipathEvents> implements
   /** Resolves when the path is live. Rejects when it is not at once: unless it was refused, it is tried on. */
   addPath(spec: PathSpec): Promise<void> {
     this.#checkOpen();
-    return this.#startPath(spec);
+    return this.#startPath(spec, (failed) => {
+      this.#forget(failed);
+    });
   }
 
   /** Commands that are there may end first; the other paths take what comes. */
@@ -159,12 +166,11 @@ export class MultipathSubsystem extends EventEmitter<MultipathEvents> implements
       throw new ArgumentError(`there is no path ${endpoint}; there are ${known}`);
     }
     await path.remove(() => Promise.all([...this.#heads.values()].map((head) => head.drain(path))));
-    this.#paths.delete(path.index);
-    this.#evaluate();
+    this.#forget(path);
   }
 
   setPolicy(policy: PathPolicy): void {
-    this.#configure({ ...this.#queueOptions, policy });
+    this.#configure({ ...this.#queueOptions, policy: policyOf(policy) });
   }
 
   /** As `Controller.attach`; what is attached outlives any path. */
@@ -213,7 +219,7 @@ export class MultipathSubsystem extends EventEmitter<MultipathEvents> implements
     await Promise.all(
       paths.map((path) => path.remove(() => Promise.all(heads.map((head) => head.drain(path))))),
     );
-    await Promise.all(heads.map((head) => head.close()));
+    await Promise.all([...heads.map((head) => head.close()), ...this.#closingHeads]);
     await detached;
     this.#pool.close();
     this.#lease.release();
@@ -221,39 +227,32 @@ export class MultipathSubsystem extends EventEmitter<MultipathEvents> implements
 
   // ---- What paths tell
 
+  nextIncarnation(): number {
+    this.#incarnations += 1;
+    return this.#incarnations;
+  }
+
   admit(path: Path, controller: Controller): void {
     const { data, transferLimits } = controller;
     if (!transferLimits)
       throw new PathRefusedError(`path ${path.endpoint}: it is a discovery controller`);
-    this.#refuseTwins(path, controller);
-    const first = this.#first;
-    if (first) {
-      if (data.sn !== first.data.sn) {
-        throw new PathRefusedError(
-          `path ${path.endpoint}: its serial number (SN) is "${data.sn}", on the other paths "${first.data.sn}"; targets that share a subsystem must be configured with the same`,
-        );
-      }
-      if (transferLimits.transferBytesMax < first.limits.transferBytesMax) {
-        throw new PathRefusedError(
-          `path ${path.endpoint}: its commands carry ${transferLimits.transferBytesMax} bytes (MDTS), those of the other paths ${first.limits.transferBytesMax}`,
-        );
-      }
-    }
-    this.#first ??= { data, limits: transferLimits };
+    const first = this.#first ?? { data, limits: transferLimits };
+    const others = [...this.#paths.values()].filter((each) => each !== path && each.controller);
+    const problem = admissionProblem(controller, first, others);
+    if (problem !== undefined) throw new PathRefusedError(`path ${path.endpoint}: ${problem}`);
+    this.#first = others.length > 0 ? first : { data, limits: first.limits };
   }
 
   changed(path: Path): void {
     const groups = path.anaGroups;
     if (path.state === 'live') {
       this.#configureDelays(path);
-      this.#addHeads(path);
       if (!sameGroups(this.#shownGroups.get(path) ?? [], groups)) {
         this.#shownGroups.set(path, groups);
         this.emit('anaChange', path.endpoint, groups);
       }
     }
-    for (const head of this.#heads.values()) this.#updateHead(head, path);
-    this.#evaluate();
+    this.#reconcile(path);
   }
 
   lost(path: Path, controller: Controller): void {
@@ -272,7 +271,7 @@ export class MultipathSubsystem extends EventEmitter<MultipathEvents> implements
 
   // ---- Paths
 
-  async #startPath(spec: PathSpec): Promise<void> {
+  async #startPath(spec: PathSpec, onFailed?: (path: Path) => void): Promise<void> {
     const resolved = this.options.resolvePath(spec);
     const twin = [...this.#paths.values()].find(({ endpoint }) => endpoint === resolved.endpoint);
     if (twin) {
@@ -291,33 +290,28 @@ export class MultipathSubsystem extends EventEmitter<MultipathEvents> implements
     const path = new Path(this, index, resolved);
     this.#paths.set(index, path);
     try {
-      await path.start();
+      await path.start(onFailed ? undefined : this.options.signal);
     } catch (error) {
-      if (path.state !== 'reconnecting') this.#paths.delete(index);
+      if (path.state === 'failed') onFailed?.(path);
       throw error;
     }
+  }
+
+  #forget(path: Path): void {
+    if (this.#paths.get(path.index) !== path) return;
+    this.#paths.delete(path.index);
+    this.#shownGroups.delete(path);
+    for (const head of this.#heads.values()) {
+      head.forget(path);
+      this.#conflicts.delete(`${path.index}/${head.nsid}`);
+    }
+    this.#reconcile();
   }
 
   #livePaths(lost: Path): Controller[] {
     const live = [...this.#paths.values()].filter((path) => path.state === 'live');
     live.sort((a, b) => Number(a === lost) - Number(b === lost));
     return live.flatMap(({ controller }) => controller ?? []);
-  }
-
-  #refuseTwins(path: Path, controller: Controller): void {
-    for (const other of this.#paths.values()) {
-      if (other === path || !other.controller) continue;
-      if (other.controller.cntlid === controller.cntlid) {
-        throw new PathRefusedError(
-          `path ${path.endpoint}: its controller id (CNTLID) ${controller.cntlid} is that of path ${other.endpoint}; targets that share a subsystem need disjoint ranges of them`,
-        );
-      }
-      if (!controller.data.cmicMultiController) {
-        throw new PathRefusedError(
-          `path ${path.endpoint}: the subsystem has one controller only (CMIC bit 1 is 0)`,
-        );
-      }
-    }
   }
 
   #configureDelays(path: Path): void {
@@ -337,17 +331,34 @@ export class MultipathSubsystem extends EventEmitter<MultipathEvents> implements
 
   // ---- Namespaces
 
+  /** `changed` anew, and what other paths could not serve before: it may be so no more. */
+  #reconcile(changed?: Path): void {
+    if (this.#closing) return;
+    const paths = [...this.#paths.values()];
+    // First, so that a path that came back has its namespaces again before others may replace them.
+    if (changed) this.#addHeads(changed);
+    for (const head of this.#heads.values()) if (changed) this.#updateHead(head, changed);
+    for (const path of paths) if (path !== changed) this.#addHeads(path);
+    for (const head of this.#heads.values()) {
+      for (const path of paths) {
+        if (path !== changed && !head.serves(path)) this.#updateHead(head, path);
+      }
+    }
+    this.#evaluate();
+  }
+
   #addHeads(path: Path): void {
     const added: number[] = [];
-    if (this.#closing) return;
+    if (path.state !== 'live') return;
     for (const namespace of path.controller?.namespaces ?? []) {
       const known = this.#heads.get(namespace.nsid);
       if (known && !this.#replaces(known, path, namespace)) continue;
       // What has its NSID but is another namespace replaces it when no path serves that any more.
       const head = new NamespaceHead(this.#headContext(), namespace.facts);
+      head.tell(path, namespace.facts);
       this.#heads.set(namespace.nsid, head);
       added.push(namespace.nsid);
-      for (const other of this.#paths.values()) if (other !== path) this.#updateHead(head, other);
+      this.#updateHead(head, path);
     }
     if (added.length > 0) this.emit('namespacesChanged', { added, removed: [], changed: [] });
   }
@@ -356,12 +367,20 @@ export class MultipathSubsystem extends EventEmitter<MultipathEvents> implements
     const controller = path.state === 'live' ? path.controller : undefined;
     const namespace = controller?.namespaces.find(({ nsid }) => nsid === head.nsid);
     if (!controller) return;
-    head.update(path, controller, namespace !== undefined && this.#joins(head, path, namespace));
+    const joins = namespace !== undefined && this.#joins(head, path, namespace);
+    head.update(path, controller, joins ? namespace.facts : undefined);
+  }
+
+  /** A path that served it is lost, and may come back with it. */
+  #mayComeBack(head: NamespaceHead): boolean {
+    const lost = [...this.#paths.values()].filter(({ state }) => state === 'reconnecting');
+    return lost.some((path) => head.served(path));
   }
 
   #replaces(head: NamespaceHead, path: Path, namespace: Namespace): boolean {
     const other = otherIdentity(head.facts, namespace.facts);
     if (other === undefined || !head.alone(path)) return false;
+    if (!head.served(path) && this.#mayComeBack(head)) return false;
     this.emit(
       'warning',
       new Error(`namespace ${head.nsid} is another one at ${path.endpoint}: ${other}`),
@@ -373,10 +392,11 @@ export class MultipathSubsystem extends EventEmitter<MultipathEvents> implements
 
   /** A path that has served the namespace says what is true of it now; a new one must agree. */
   #joins(head: NamespaceHead, path: Path, namespace: Namespace): boolean {
-    const serves = head.serves(path);
-    const conflict = head.alone(path)
-      ? undefined
-      : joinProblem(head.facts, namespace.facts, !serves);
+    // Alone, it need not be told from others; but only where it is the one that was there before.
+    const conflict =
+      head.alone(path) && head.served(path)
+        ? otherIdentity(head.facts, namespace.facts)
+        : joinProblem(head.facts, namespace.facts, !head.serves(path));
     const key = `${path.index}/${head.nsid}`;
     if (conflict !== undefined) {
       if (this.#conflicts.get(key) !== conflict) {
@@ -389,12 +409,7 @@ export class MultipathSubsystem extends EventEmitter<MultipathEvents> implements
       return false;
     }
     this.#conflicts.delete(key);
-    const { lbaCount, writeProtected } = head.facts;
-    head.namespace.update(namespace.facts);
-    if (
-      serves &&
-      (lbaCount !== namespace.lbaCount || writeProtected !== namespace.writeProtected)
-    ) {
+    if (head.tell(path, namespace.facts)) {
       this.emit('namespacesChanged', { added: [], removed: [], changed: [head.nsid] });
     }
     return true;
@@ -435,15 +450,16 @@ export class MultipathSubsystem extends EventEmitter<MultipathEvents> implements
     if (this.#closing) return;
     const paths = [...this.#paths.values()];
     const removed: number[] = [];
+    const without = ({ state, controller }: Path, nsid: number): boolean =>
+      state === 'live' && controller?.namespaces.some((each) => each.nsid === nsid) === false;
     for (const head of this.#heads.values()) {
       const live = paths.filter(({ state }) => state === 'live');
-      const has = ({ controller }: Path): boolean =>
-        controller?.namespaces.some(({ nsid }) => nsid === head.nsid) === true;
-      if (live.length > 0 && !live.some(has)) {
+      const gone = live.length > 0 && live.every((path) => without(path, head.nsid));
+      if (gone && !this.#mayComeBack(head)) {
         removed.push(head.nsid);
         continue;
       }
-      const failing = paths.every((path) => path.hopeless);
+      const failing = paths.every((path) => path.hopeless || without(path, head.nsid));
       if (head.setFailing(failing)) this.emit('failing', head.nsid, failing);
     }
     for (const nsid of removed) this.#removeHead(nsid);
@@ -452,9 +468,11 @@ export class MultipathSubsystem extends EventEmitter<MultipathEvents> implements
 
   #removeHead(nsid: number): void {
     const head = this.#heads.get(nsid);
+    if (!head) return;
     this.#heads.delete(nsid);
-    head?.namespace.update(undefined);
-    void head?.close();
+    head.namespace.update(undefined);
+    const closing = head.close().then(() => void this.#closingHeads.delete(closing));
+    this.#closingHeads.add(closing);
   }
 
   #head(nsid: number): NamespaceHead {
