@@ -12,6 +12,8 @@ export interface PathView {
   readonly preferred: boolean;
   readonly cntlid: number | undefined;
   readonly queues: number;
+  /** I/O queues that were asked for. */
+  readonly queuesAsked: number;
   readonly anaGroups: readonly AnaGroup[];
 }
 

@@ -125,6 +125,7 @@ export class MultipathSubsystem extends EventEmitter<MultipathEvents> implements
       preferred: path.preferred,
       cntlid: path.controller?.cntlid,
       queues: path.controller?.queues.length ?? 0,
+      queuesAsked: path.controller?.queuesAsked ?? 0,
       anaGroups: path.anaGroups,
     }));
   }

@@ -4,16 +4,29 @@
  */
 import { expect } from 'chai';
 import { spawnSync } from 'node:child_process';
-import { writeFileSync } from 'node:fs';
+import { truncateSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { ExitCode } from '../../tools/cli/exit-codes.ts';
-import { nvmeof, Process, startTarget, temporaryFolder } from '../support/processes.ts';
+import {
+  loopbackAddress,
+  nvmeof,
+  Process,
+  startTarget,
+  temporaryFolder,
+} from '../support/processes.ts';
 import type { Finished, RunningTarget } from '../support/processes.ts';
 
 const BUILD = fileURLToPath(new URL('../../tools/fio/build-engine.sh', import.meta.url));
 /** fetching, configuring and compiling, on a busy machine */
 const BUILD_MS = 300_000;
+
+const SHARED = 'nqn.2026-11.io.nvmeof:shared';
+/** Written and read back at the same time, over and over, for longer than three targets take to die and come back. */
+const VERIFIED = [
+  ...['--verify=crc32c', '--verify_backlog=64', '--verify_fatal=1'],
+  ...['--time_based', '--runtime=20'],
+];
 
 describe("attach: fio's engine", function () {
   this.timeout(120_000);
@@ -23,9 +36,14 @@ describe("attach: fio's engine", function () {
   let target: RunningTarget;
   let attach: Process;
 
-  async function startAttach(from: RunningTarget, path: string, nsid = 1): Promise<Process> {
+  async function startAttach(
+    from: RunningTarget,
+    path: string,
+    nsid = 1,
+    ...more: string[]
+  ): Promise<Process> {
     const args = ['attach', from.address, from.nqn, '--nsid', String(nsid), '--socket', path];
-    const running = new Process(args);
+    const running = new Process([...args, ...more]);
     await running.waitFor(/Stop with/);
     return running;
   }
@@ -127,10 +145,10 @@ describe("attach: fio's engine", function () {
     expect(attach.child.exitCode).to.equal(null);
   });
 
-  it('reports I/O errors when the target dies, and attach ends with the reason', async () => {
+  it('reports I/O errors when the only path is given up, and attach ends with the reason', async () => {
     const dying = await startTarget(['--export', 'memory:16MiB'], 'nqn.2026-11.io.nvmeof:dying');
     const path = join(folder.path, 'dying.sock');
-    const other = await startAttach(dying, path);
+    const other = await startAttach(dying, path, 1, '--ctrl-loss-tmo', '0');
     const load = await startLoad(path, '--rw=randread');
     await dying.stop('SIGKILL');
     const ended = await load.ended();
@@ -138,6 +156,47 @@ describe("attach: fio's engine", function () {
     expect(ended.stdout + ended.stderr).to.match(/error=(Input\/output error|Transport endpoint)/);
     const { code, stderr } = await other.ended();
     expect(code, stderr).to.equal(ExitCode.disconnected);
+  });
+
+  it('verifies its data while a target is killed, with I/O on the other path and on none', async () => {
+    const disk = join(folder.path, 'disk');
+    writeFileSync(disk, '');
+    truncateSync(disk, 32 << 20);
+    const addresses = [loopbackAddress(), loopbackAddress()] as const;
+    const start = async (index: 0 | 1): Promise<Process> => {
+      const config = join(folder.path, `${index}.json`);
+      const subsystem = {
+        ...{ nqn: SHARED, cntlids: { first: 1 + 100 * index, last: 100 + 100 * index } },
+        namespaces: [{ path: disk, shared: true, uuid: '0f1e2d3c-4b5a-4678-8a9b-acbdcedfe0f1' }],
+      };
+      const ports = [{ address: addresses[index] }];
+      writeFileSync(config, JSON.stringify({ ports, subsystems: [subsystem] }));
+      const running = new Process(['target', '--no-control', '--config', config]);
+      await running.waitFor(/nvme connect -t rdma/);
+      return running;
+    };
+    const targets: [Process, Process] = [await start(0), await start(1)];
+    const path = join(folder.path, 'paths.sock');
+    const args = ['attach', addresses[0], SHARED, '--path', addresses[1], '--socket', path];
+    const over = new Process([...args, '--reconnect-delay', '0.2']);
+    try {
+      await over.waitFor(/Stop with/);
+      const load = fio(path, '--rw=randrw', '--bs=4k', '--iodepth=16', '--size=8M', ...VERIFIED);
+      for (const index of [0, 1, 0] as const) {
+        await targets[index].stop('SIGKILL');
+        await over.waitFor(new RegExp(`path ${addresses[index]}:4420: live -> reconnecting`));
+        over.stderr = '';
+        targets[index] = await start(index);
+        await over.waitFor(new RegExp(`path ${addresses[index]}:4420: reconnecting -> live`));
+        over.stderr = '';
+      }
+      const { code, stdout, stderr } = await load.ended();
+      expect(code, stdout + stderr).to.equal(0);
+      expect((await over.stop()).code).to.equal(ExitCode.ok);
+    } finally {
+      await over.stop();
+      await Promise.all(targets.map((target) => target.stop()));
+    }
   });
 
   describe('nvmeof fio', () => {

@@ -43,10 +43,10 @@ describe('attach: NBD clients', function () {
   let target: RunningTarget;
   let attach: Process;
 
-  async function startAttach(path = socket, nsid = 1): Promise<Process> {
+  async function startAttach(path = socket, nsid = 1, ...more: string[]): Promise<Process> {
     const args = ['attach', target.address, target.nqn, '--nsid', String(nsid), '--nbd', path];
     // A machine that is busy with all these clients may leave a Keep Alive waiting.
-    const running = new Process([...args, '--cores', '0,1', '--keep-alive', '60s']);
+    const running = new Process([...args, '--cores', '0,1', '--keep-alive', '60s', ...more]);
     await running.waitFor(/Stop with/);
     return running;
   }
@@ -246,7 +246,9 @@ describe('attach: NBD clients', function () {
     await run('nbdinfo', uri);
   });
 
-  it('get errors when the target is gone, and attach says why it ends', async () => {
+  it('get errors when the only path is given up, and attach says why it ends', async () => {
+    await attach.stop();
+    attach = await startAttach(socket, 1, '--ctrl-loss-tmo', '0');
     const busy = await startLoad('--rw=randread', '--bs=4k');
     const idle = await openSocket();
     idle.resume();

@@ -229,12 +229,17 @@ export function addQueuesOption(command: Command): Command {
     .addOption(new Option('--queues <n>', 'the same').argParser(count));
 }
 
+interface QueueCount {
+  readonly queues: readonly unknown[] | number;
+  readonly queuesAsked: number;
+}
+
 /** A controller with fewer queues than wanted is slower, and works. */
 export function noteQueues(
   context: Pick<CliContext, 'note'>,
-  { queues, queuesAsked }: Pick<Controller, 'queues' | 'queuesAsked'>,
+  { queues, queuesAsked }: QueueCount,
 ): void {
-  const granted = queues.length;
+  const granted = typeof queues === 'number' ? queues : queues.length;
   if (granted >= queuesAsked) return;
   context.note(
     `The target grants ${granted} of ${queuesAsked} I/O queues: raise what it grants (maxQueues of its port), ` +

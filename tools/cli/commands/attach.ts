@@ -1,33 +1,43 @@
 /**
- * `nvmeof attach ADDRESS NQN`: keeps one connection to a namespace, in the foreground, and lets other processes use it.
- * It ends by a signal, or with the connection.
+ * `nvmeof attach ADDRESS NQN`: keeps a namespace connected, over one path or several, in the foreground, and lets other
+ * processes use it. It ends by a signal, or when every path has been given up.
  */
 import { resolve } from 'node:path';
-import type { Attachment, Controller, Namespace } from '../../../initiator/index.ts';
+import { connectPaths } from '../../../initiator/index.ts';
+import type { Attachment, MultipathSubsystem, Namespace } from '../../../initiator/index.ts';
+import { messageOf } from '../../../native/common/errors.ts';
 import { formatSize } from '../../../native/common/size.ts';
 import {
   addConnectOptions,
   addQueuesOption,
-  connectOptions,
   depthOption,
   hostPort,
   noteQueues,
   nsidOption,
-  withController,
 } from '../arguments.ts';
-import type { ConnectFlags, HostPort } from '../arguments.ts';
+import type { HostPort } from '../arguments.ts';
 import { CliError } from '../context.ts';
 import type { CliContext, SubCommand } from '../context.ts';
 import { ExitCode } from '../exit-codes.ts';
 import { addExamples } from '../help.ts';
+import {
+  addMultipathOptions,
+  multipathOptions,
+  notePaths,
+  untilGivenUp,
+} from '../multipath-options.ts';
+import type { MultipathFlags } from '../multipath-options.ts';
 import { untilSignal } from '../signals.ts';
 
-export interface AttachFlags extends ConnectFlags {
+export interface AttachFlags extends MultipathFlags {
   readonly nsid: number;
   readonly nbd?: string;
   readonly socket?: string;
   readonly json?: boolean;
 }
+
+/** Entries of each queue unless told. */
+const DEPTH = 128;
 
 /** Ways for other processes to use the namespace; at least one is needed. */
 const WAYS = '--nbd SOCKET, --socket SOCKET or both';
@@ -80,35 +90,38 @@ function serve(
   return served;
 }
 
-function describe(controller: Controller, namespace: Namespace): string {
-  const { queues } = controller;
-  const [first] = queues;
-  const commands = (first?.entries ?? 1) - 1;
+function describe(subsystem: MultipathSubsystem, namespace: Namespace, depth: number): string {
+  const live = subsystem.paths.filter(({ state }) => state === 'live');
+  const queues = Math.max(...live.map((path) => path.queues));
   return (
-    `Attached ${controller.nqn} namespace ${namespace.nsid} of ${controller.endpoint}: ` +
+    `Attached ${subsystem.nqn} namespace ${namespace.nsid} of ${live.map(({ endpoint }) => endpoint).join(', ')}: ` +
     `${formatSize(namespace.bytes)} (${namespace.bytes} bytes), blocks of ${namespace.lbaSize} bytes` +
     `${namespace.writeProtected ? ', read-only' : ''}; ` +
-    `${queues.length} ${queues.length === 1 ? 'queue' : 'queues'} of ${commands} commands`
+    `${queues} ${queues === 1 ? 'queue' : 'queues'} of ${depth - 1} commands`
   );
 }
 
 /** Rejects when the namespace is no longer there to be used. */
-function untilLost(context: CliContext, controller: Controller, nsid: number): Promise<never> {
-  return new Promise((_, reject) => {
-    controller.once('disconnected', reject);
-    controller.on('warning', (error) => {
-      context.note(`nvmeof: ${error.message}`);
-    });
-    controller.on('namespacesChanged', ({ removed, changed }) => {
-      if (removed.some((gone) => gone.nsid === nsid)) {
+function untilLost(
+  context: CliContext,
+  subsystem: MultipathSubsystem,
+  nsid: number,
+): Promise<never> {
+  const removed = new Promise<never>((_, reject) => {
+    subsystem.on('namespacesChanged', (change) => {
+      if (change.removed.includes(nsid)) {
         reject(new CliError(ExitCode.disconnected, `the target removed namespace ${nsid}`));
-      } else if (changed.some((other) => other.nsid === nsid)) {
+      } else if (change.changed.includes(nsid)) {
         context.note(
           `nvmeof: namespace ${nsid} has changed; clients see the new size after attach is started anew`,
         );
       }
     });
   });
+  const givenUp = untilGivenUp(subsystem).catch((error: unknown) => {
+    throw new CliError(ExitCode.disconnected, messageOf(error));
+  });
+  return Promise.race([removed, givenUp]);
 }
 
 async function attach(
@@ -123,18 +136,21 @@ async function attach(
     });
   }
   const signal = untilSignal();
-  await withController(connectOptions(target, nqn, flags), async (controller) => {
-    noteQueues(context, controller);
-    const namespace = controller.namespace(flags.nsid);
-    const lost = untilLost(context, controller, flags.nsid);
-    const attachment = controller.attach(flags.nsid);
-    const served = serve(attachment, flags, namespace.lbaSize, controller.queues.length);
+  const subsystem = await connectPaths(multipathOptions(target, nqn, flags));
+  try {
+    for (const path of subsystem.paths) noteQueues(context, path);
+    const namespace = subsystem.namespace(flags.nsid);
+    notePaths(context, subsystem);
+    const lost = untilLost(context, subsystem, flags.nsid);
+    const attachment = subsystem.attach(flags.nsid);
+    const queues = Math.max(...subsystem.paths.map((path) => path.queues));
+    const served = serve(attachment, flags, namespace.lbaSize, queues);
     if (flags.json === true) {
       const { nsid, bytes, lbaSize, writeProtected } = namespace;
-      const { queues } = controller;
-      context.printJson({ nqn, nsid, bytes, lbaSize, writeProtected, queues, served });
+      const { paths } = subsystem;
+      context.printJson({ nqn, nsid, bytes, lbaSize, writeProtected, paths, served });
     } else {
-      context.print(`${describe(controller, namespace)}.`);
+      context.print(`${describe(subsystem, namespace, flags.depth ?? DEPTH)}.`);
       for (const { clients, socket, commands } of served) {
         context.print(`${clients} find it at ${socket}:`);
         for (const line of commands) context.print(`  ${line}`);
@@ -142,18 +158,21 @@ async function attach(
       context.print('Stop with Ctrl-C or SIGTERM.');
     }
     context.note(`nvmeof: ${await Promise.race([signal, lost])}, detaching`);
-  });
+  } finally {
+    await subsystem.disconnect();
+  }
 }
 
 export const attachCommand: SubCommand = {
   name: 'attach',
   define(command, context) {
-    addQueuesOption(addConnectOptions(command))
+    addMultipathOptions(addQueuesOption(addConnectOptions(command)))
       .summary('let other processes use a namespace (NBD, fio)')
       .description(
         'Connects to a namespace and lets other processes on this machine use it through this one, in the ' +
           'foreground, until SIGINT or SIGTERM; then clients are hung up on, and their I/O in flight is finished ' +
-          'first. When the connection is lost, I/O in flight fails, clients are hung up on, and the command ends.\n\n' +
+          'first. A path that is lost is connected again; meanwhile I/O takes another one (--path), or waits. When every ' +
+          'path has been given up (--ctrl-loss-tmo), I/O fails, clients are hung up on, and the command ends.\n\n' +
           'With --nbd, the clients are those of the Network Block Device protocol: the kernel (nbd-client), ' +
           'QEMU, nbdcopy, fio. With --socket, they are programs with the C library of native/client, over shared memory: ' +
           "fio's engine (nvmeof fio). The sockets belong to the user alone (mode 0600).",
@@ -173,6 +192,10 @@ export const attachCommand: SubCommand = {
       [
         'two cores, a queue on each',
         'nvmeof attach 192.0.2.1 NQN --nsid 2 --nbd /run/nbd.sock --cores 0,1',
+      ],
+      [
+        'two paths: I/O survives the loss of one',
+        'nvmeof attach 192.0.2.1 NQN --path 192.0.2.129 --nbd /run/nbd.sock',
       ],
       ['for fio, over shared memory', 'nvmeof attach 127.0.0.1 NQN --socket /tmp/disk.sock'],
       ['as a block device of the kernel', 'nbd-client -unix /tmp/nbd.sock /dev/nbd0'],

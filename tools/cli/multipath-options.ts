@@ -1,0 +1,127 @@
+/** Options of commands that reach a namespace over several paths. Timers are named, and counted in seconds, as nvme-cli has them. */
+import { InvalidArgumentError, Option } from 'commander';
+import type { Command } from 'commander';
+import type {
+  MultipathOptions,
+  MultipathSubsystem,
+  PathPolicy,
+  WritesPolicy,
+} from '../../initiator/index.ts';
+import { connectOptions, hostPort, seconds } from './arguments.ts';
+import type { ConnectFlags, HostPort } from './arguments.ts';
+import type { CliContext } from './context.ts';
+
+export interface MultipathFlags extends ConnectFlags {
+  readonly path?: readonly HostPort[];
+  readonly iopolicy?: PathPolicy;
+  readonly reconnectDelay?: number;
+  readonly ctrlLossTmo?: number;
+  readonly fastIoFailTmo?: number;
+  readonly writes?: WritesPolicy;
+}
+
+/** -1: never. */
+function secondsOrNever(text: string): number {
+  return text === '-1' || text === 'never' ? -1 : seconds(text);
+}
+
+function morePaths(text: string, all: readonly HostPort[] = []): readonly HostPort[] {
+  const path = hostPort(text);
+  if (all.some((each) => each.address === path.address && each.port === path.port)) {
+    throw new InvalidArgumentError(`${text} is named twice.`);
+  }
+  return [...all, path];
+}
+
+export function addMultipathOptions(command: Command): Command {
+  return command
+    .option(
+      '--path <address[:port]>',
+      'one more path to the same subsystem; repeat for more',
+      morePaths,
+    )
+    .addOption(
+      new Option(
+        '--iopolicy <policy>',
+        'how commands choose among equal paths (default: round-robin)',
+      ).choices(['round-robin', 'queue-depth', 'numa']),
+    )
+    .option(
+      '--reconnect-delay <time>',
+      'between attempts to get a lost path back, in seconds (default 10)',
+      seconds,
+    )
+    .option(
+      '--ctrl-loss-tmo <time>',
+      'a path that is lost for so long is given up, in seconds; 0: at once, -1: never (default 600)',
+      secondsOrNever,
+    )
+    .option(
+      '--fast-io-fail-tmo <time>',
+      'I/O fails when all paths are lost for so long, in seconds; -1: it waits (default -1)',
+      secondsOrNever,
+    )
+    .addOption(
+      new Option(
+        '--writes <policy>',
+        'when a write that a lost path may still execute goes to another one (default: fenced)',
+      ).choices(['fenced', 'immediate', 'never']),
+    );
+}
+
+export function multipathOptions(
+  first: HostPort,
+  nqn: string,
+  flags: MultipathFlags,
+): MultipathOptions {
+  // Address and port among them are those of the first path; each path has its own.
+  const { sourceAddress, ...common } = connectOptions(first, nqn, flags);
+  const optional = {
+    policy: flags.iopolicy,
+    reconnectDelayMs: flags.reconnectDelay,
+    ctrlLossMs: flags.ctrlLossTmo,
+    fastIoFailMs: flags.fastIoFailTmo,
+    writes: flags.writes,
+  };
+  const given = Object.fromEntries(
+    Object.entries(optional).filter(([, value]) => value !== undefined),
+  ) as Partial<MultipathOptions>;
+  const from = sourceAddress === undefined ? {} : { sourceAddress };
+  return {
+    ...common,
+    paths: [first, ...(flags.path ?? [])].map((path) => ({ ...path, ...from })),
+    ...given,
+  };
+}
+
+/** Tells what becomes of paths, a line each. */
+export function notePaths(context: Pick<CliContext, 'note'>, subsystem: MultipathSubsystem): void {
+  subsystem.on('pathState', ({ endpoint, from, to, reason }) => {
+    context.note(`nvmeof: path ${endpoint}: ${from} -> ${to}${reason === '' ? '' : `: ${reason}`}`);
+  });
+  subsystem.on('anaChange', (endpoint, groups) => {
+    const states = groups.map(({ id, state }) => `group ${id} ${state}`).join(', ');
+    context.note(`nvmeof: path ${endpoint}: ${states}`);
+  });
+  subsystem.on('failing', (nsid, failing) => {
+    const what = failing ? 'I/O fails: no path is left' : 'I/O is served again';
+    context.note(`nvmeof: namespace ${nsid}: ${what}`);
+  });
+  subsystem.on('warning', (error) => {
+    context.note(`nvmeof: ${error.message}`);
+  });
+}
+
+/** Rejects when the last path has been given up. */
+export function untilGivenUp(subsystem: MultipathSubsystem): Promise<never> {
+  return new Promise((_, reject) => {
+    const look = (): void => {
+      const { paths } = subsystem;
+      if (paths.length === 0 || paths.some(({ state }) => state !== 'failed')) return;
+      const reasons = paths.map(({ endpoint, reason }) => `${endpoint}: ${reason}`).join('; ');
+      reject(new Error(`every path was lost: ${reasons}`));
+    };
+    subsystem.on('pathState', look);
+    look();
+  });
+}
