@@ -24,6 +24,8 @@ class Again extends Error {}
 export class LostWrites {
   readonly #options: LostWritesOptions;
   readonly #running = new Map<AbortController, Path>();
+  /** The newest run of each path's index: native releases what is held of an incarnation with all that came before it. */
+  readonly #newest = new Map<number, Promise<void>>();
   #closed = false;
 
   constructor(options: LostWritesOptions) {
@@ -37,7 +39,8 @@ export class LostWrites {
 
   begin(path: Path, controller: Controller): void {
     const impacted = impactedBy(controller, this.#options.clock.now());
-    void this.#run(path, path.incarnation, impacted);
+    const before = this.#newest.get(path.index) ?? Promise.resolve();
+    this.#newest.set(path.index, this.#run(path, path.incarnation, impacted, before));
   }
 
   /** A path is live: its controller can be asked. */
@@ -50,8 +53,14 @@ export class LostWrites {
     for (const running of this.#running.keys()) running.abort(new Error('closed'));
   }
 
-  async #run(path: Path, incarnation: number, impacted: ImpactedController): Promise<void> {
-    const { clock, writes, peers, onOver, onRefused } = this.#options;
+  /** `before`: resolves when earlier incarnations are over. */
+  async #run(
+    path: Path,
+    incarnation: number,
+    impacted: ImpactedController,
+    before: Promise<void>,
+  ): Promise<void> {
+    const { clock, writes, peers, onRefused } = this.#options;
     while (!this.#closed) {
       const running = new AbortController();
       this.#running.set(running, path);
@@ -65,7 +74,8 @@ export class LostWrites {
           },
         });
         if (this.#settles(outcome)) {
-          onOver(path, incarnation, outcome);
+          await before;
+          this.#release(path, incarnation, outcome);
           return;
         }
         await untilAborted(running.signal);
@@ -75,6 +85,10 @@ export class LostWrites {
         this.#running.delete(running);
       }
     }
+  }
+
+  #release(path: Path, incarnation: number, outcome: FenceOutcome): void {
+    if (!this.#closed) this.#options.onOver(path, incarnation, outcome);
   }
 
   /** Without keep alive, and without a peer now, a peer that comes later may still end the controller. */

@@ -88,6 +88,29 @@ describe('a path that is added or removed', () => {
     });
   });
 
+  it('lets no write go before those of its earlier lives, whose controllers may end later', async () => {
+    await withFabric(async (fabric) => {
+      // KAS of 10 s: the first controller has ended 20 s after its loss, the second after 10 s.
+      fabric.a.controller = { ...fabric.a.controller, kas: 100 };
+      const subsystem = await fabric.connect({ keepAliveMs: 5000, reconnectDelayMs: 1000 });
+      const releases = (): unknown[] =>
+        fabric.door.callsOf('releasePath').map(({ args }) => args.slice(1));
+      fabric.a.controller = { ...fabric.a.controller, kas: 10 };
+      fabric.a.cut();
+      await fabric.pass(1500);
+      expect(statesOf(subsystem)).to.deep.equal(['live', 'live']);
+      fabric.a.die();
+      await fabric.pass(18_000);
+      expect(releases()).to.deep.equal([]);
+      await fabric.pass(500 + SLACK_MS);
+      expect(releases()).to.deep.equal([
+        [0, 1, true],
+        [0, 3, true],
+      ]);
+      await subsystem.disconnect();
+    });
+  });
+
   it('ends although its controller is silent: an overdue command gives it up', async () => {
     await withFabric(async (fabric) => {
       const subsystem = await fabric.connect(QUIET);
