@@ -79,16 +79,16 @@ function problemOf(entry: WireEntry, inet: boolean): string | undefined {
   try {
     parseAddress(entry.traddr.trim());
   } catch {
-    return 'its address is not numeric';
+    return 'its TRADDR is no numeric address';
   }
-  const port = Number(entry.trsvcid.trim());
-  return Number.isInteger(port) && port >= 1 && port <= 65_535
+  const text = entry.trsvcid.trim();
+  return /^\d{1,5}$/.test(text) && Number(text) >= 1 && Number(text) <= 65_535
     ? undefined
-    : 'its port is no number';
+    : 'its TRSVCID is no port number';
 }
 
 /** Control characters of a stranger do not reach a terminal. */
-function printable(text: string): string {
+export function printable(text: string): string {
   return text.replace(/[^\x20-\x7e]/g, '?').trim();
 }
 
@@ -120,13 +120,11 @@ async function readHeader(reader: LogReader): Promise<DiscoveryLogHeader> {
   const page = await reader.getLogPage({ lid: LogId.discovery, bytes: DiscoveryLogHeader.size });
   const header = DiscoveryLogHeader.decode(page);
   if (header.recfmt !== 0) {
-    throw new ProtocolError(
-      `the discovery log has record format ${header.recfmt}, only 0 is known`,
-    );
+    throw new ProtocolError(`discovery log: RECFMT is ${header.recfmt}, only 0 is known`);
   }
   if (header.numrec > BigInt(DISCOVERY_RECORDS_MAX)) {
     throw new ProtocolError(
-      `the discovery log claims ${header.numrec} records; more than ${DISCOVERY_RECORDS_MAX} are refused`,
+      `discovery log: NUMREC is ${header.numrec}, more than ${DISCOVERY_RECORDS_MAX} are refused`,
     );
   }
   return header;
@@ -152,7 +150,7 @@ export async function readDiscoveryLog(reader: LogReader): Promise<DiscoveryLog>
     }
     before = after;
   }
-  throw new ProtocolError(`the discovery log changed during each of ${READ_ATTEMPTS} readings`);
+  throw new ProtocolError(`discovery log: GENCTR changed during each of ${READ_ATTEMPTS} readings`);
 }
 
 /** With another environment; `discover` uses the system's. */

@@ -6,7 +6,17 @@ export { connect } from './connect.ts';
 export { discover } from './discovery.ts';
 export type { DiscoveredPath, DiscoveryLog } from './discovery.ts';
 export type { ConnectOptions, DiscoverOptions, TransportOptions } from './options.ts';
-export { MultipathSubsystem, connectPaths } from './multipath/subsystem.ts';
+export { connectPaths, followDiscovery } from './multipath/connect-paths.ts';
+export type { ConnectPathsOptions } from './multipath/connect-paths.ts';
+export { DiscoveredPaths } from './multipath/discovered-paths.ts';
+export type {
+  DiscoveryEvents,
+  DiscoverySpec,
+  ServiceChange,
+  ServiceView,
+} from './multipath/discovered-paths.ts';
+export type { ServiceState } from './multipath/discovery-service.ts';
+export { MultipathSubsystem } from './multipath/subsystem.ts';
 export type { MultipathOptions, PathSpec } from './multipath/options.ts';
 export type { MultipathEvents, PathChange, PathView } from './multipath/events.ts';
 export type { PathState } from './multipath/path.ts';

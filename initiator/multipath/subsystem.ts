@@ -20,6 +20,7 @@ import type { PathEvent } from '../queue.ts';
 import { admissionProblem } from './admission.ts';
 import type { FirstController } from './admission.ts';
 import type { AnaGroup } from './ana-log.ts';
+import type { DiscoveredPaths } from './discovered-paths.ts';
 import type { MultipathEvents, PathView } from './events.ts';
 import { LostWrites } from './lost-writes.ts';
 import { NamespaceHead, joinProblem, otherIdentity } from './namespace-head.ts';
@@ -43,6 +44,8 @@ function sameGroups(a: readonly AnaGroup[], b: readonly AnaGroup[]): boolean {
 export class MultipathSubsystem extends EventEmitter<MultipathEvents> implements PathOwner {
   readonly environment: Environment;
   readonly options: ResolvedMultipath;
+  /** Keeps the paths as discovery services list them; ends with the subsystem. */
+  discovery: DiscoveredPaths | undefined;
   readonly #lease: RuntimeLease;
   readonly #pool: BufferPool;
   readonly #paths = new Map<number, Path>();
@@ -212,6 +215,7 @@ export class MultipathSubsystem extends EventEmitter<MultipathEvents> implements
   }
 
   async #disconnect(): Promise<void> {
+    const discovery = this.discovery?.close();
     this.#lostWrites.close();
     const heads = [...this.#heads.values()];
     for (const head of heads) head.setFailing(true);
@@ -222,6 +226,7 @@ export class MultipathSubsystem extends EventEmitter<MultipathEvents> implements
     );
     await Promise.all([...heads.map((head) => head.close()), ...this.#closingHeads]);
     await detached;
+    await discovery;
     this.#pool.close();
     this.#lease.release();
   }
@@ -486,9 +491,4 @@ export class MultipathSubsystem extends EventEmitter<MultipathEvents> implements
   #checkOpen(): void {
     if (this.#closing) throw new DisconnectedError(`${this.nqn} is disconnected`);
   }
-}
-
-/** Connects to a subsystem over all the paths given; see `MultipathSubsystem`. */
-export function connectPaths(options: MultipathOptions): Promise<MultipathSubsystem> {
-  return MultipathSubsystem.connect(options);
 }

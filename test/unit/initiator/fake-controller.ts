@@ -180,10 +180,10 @@ export class FakeController {
     this.#failures.set(name, { status: field, result, times });
   }
 
-  /** Answers the oldest held command of this name. */
-  answer(name: string, answer?: Answer): void {
+  /** Answers the oldest held command of this name, on this queue or any. */
+  answer(name: string, answer?: Answer, queue?: QueueId): void {
     for (const [tag, command] of this.#held) {
-      if (this.nameOf(command) !== name) continue;
+      if (this.nameOf(command) !== name || (queue ?? command.queue) !== command.queue) continue;
       this.#held.delete(tag);
       this.#reply(command, answer ?? this.#execute(name, command));
       return;
@@ -191,8 +191,9 @@ export class FakeController {
     throw new Error(`no ${name} is held; held are ${this.heldNames.join(', ')}`);
   }
 
-  sendEvent(type: number, info: number, lid: number): void {
-    this.answer('asyncEventRequest', { result: BigInt(type | (info << 8) | (lid << 16)) });
+  sendEvent(type: number, info: number, lid: number, queue?: QueueId): void {
+    const result = BigInt(type | (info << 8) | (lid << 16));
+    this.answer('asyncEventRequest', { result }, queue);
   }
 
   queueOf(qid: number): QueueId {
