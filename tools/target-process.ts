@@ -1,10 +1,14 @@
 /** A target as a process of its own: `nvmeof target`, started, watched and ended by its pid. */
 import { spawn } from 'node:child_process';
 import type { ChildProcess } from 'node:child_process';
-import { readFileSync } from 'node:fs';
+import { existsSync, readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 
-const CLI = fileURLToPath(new URL('./cli/bin.js', import.meta.url));
+/** One file, which is not compiled: beside the sources, or from dist/ in the package's tools/. */
+const CLI =
+  ['./cli/bin.js', '../../tools/cli/bin.js']
+    .map((path) => fileURLToPath(new URL(path, import.meta.url)))
+    .find((path) => existsSync(path)) ?? '';
 const START_MS = 20_000;
 const STOP_MS = 10_000;
 const READY = /nvme connect -t rdma/;

@@ -37,7 +37,8 @@ function draw(height: number, option: Parameters<ReturnType<typeof init>['setOpt
 
 const timeAxis = (seconds: number): object => ({
   ...{ type: 'value', name: 'seconds', nameLocation: 'middle', nameGap: 28 },
-  ...{ min: 0, max: Math.ceil(seconds) },
+  // Ends a little after its time: not worth another second.
+  ...{ min: 0, max: Math.ceil(seconds - 0.1) },
 });
 
 /** Areas behind the curves, with the fault's number. */
