@@ -13,6 +13,7 @@ import type { CliContext } from './context.ts';
 
 export interface MultipathFlags extends ConnectFlags {
   readonly path?: readonly HostPort[];
+  readonly discover?: readonly HostPort[];
   readonly iopolicy?: PathPolicy;
   readonly reconnectDelay?: number;
   readonly ctrlLossTmo?: number;
@@ -38,6 +39,11 @@ export function addMultipathOptions(command: Command): Command {
     .option(
       '--path <address[:port]>',
       'one more path to the same subsystem; repeat for more',
+      morePaths,
+    )
+    .option(
+      '--discover <address[:port]>',
+      'follow this discovery service: ports that it lists are paths too, as they come and go; repeat for more',
       morePaths,
     )
     .addOption(
@@ -90,6 +96,7 @@ export function multipathOptions(
   return {
     ...common,
     paths: [first, ...(flags.path ?? [])].map((path) => ({ ...path, ...from })),
+    ...(flags.discover === undefined ? {} : { discover: flags.discover }),
     ...given,
   };
 }
@@ -107,8 +114,14 @@ export function notePaths(context: Pick<CliContext, 'note'>, subsystem: Multipat
     const what = failing ? 'I/O fails: no path is left' : 'I/O is served again';
     context.note(`nvmeof: namespace ${nsid}: ${what}`);
   });
-  subsystem.on('warning', (error) => {
+  const warn = (error: Error): void => {
     context.note(`nvmeof: ${error.message}`);
+  };
+  subsystem.on('warning', warn);
+  subsystem.discovery?.on('warning', warn);
+  subsystem.discovery?.on('serviceState', ({ endpoint, from, to, reason }) => {
+    const why = reason === '' ? '' : `: ${reason}`;
+    context.note(`nvmeof: discovery service ${endpoint}: ${from} -> ${to}${why}`);
   });
 }
 

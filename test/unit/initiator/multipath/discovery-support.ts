@@ -170,6 +170,7 @@ export class FakeSink extends EventEmitter<{ pathState: [PathChange] }> implemen
       preferred: false,
       cntlid: undefined,
       queues: 0,
+      queuesAsked: 0,
       anaGroups: [],
     }));
   }
