@@ -272,14 +272,16 @@ TEST(a_failed_queue_pair_disconnects_and_tells_the_peer) {
   CHECK_EQ(p.target.agent.connections(), size_t{0});
 }
 
-TEST(who_hangs_up_because_of_a_failure_is_told_which) {
+TEST(who_hangs_up_because_of_a_failure_is_told_which_and_waits_for_no_answer) {
   Pair p;
   p.connect();
   p.host.agent.disconnect(p.id, p.host.now);
   p.host.agent.queue_pair_failed(p.id, "retry count exceeded", p.host.now);
-  p.settle();
   CHECK((p.host.history[p.id] == Log{"connected", "disconnected"}));
   CHECK(p.host.last_message == "retry count exceeded");
+  p.settle();
+  CHECK((p.host.history[p.id] == Log{"connected", "disconnected"}));
+  CHECK(p.target.history[p.target_id()].back() == "disconnected");
 }
 
 TEST(abandon_is_silent_here_and_told_to_the_peer) {

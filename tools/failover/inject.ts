@@ -50,6 +50,10 @@ const BEGIN: { readonly [Kind in FaultKind]: Begin<Kind> } = {
     await target.kill();
     return () => target.startAgain();
   },
+  terminate: async (_, { target }) => {
+    await target.close();
+    return () => target.startAgain();
+  },
   stop: async (_, { target }) => {
     await target.pause();
     return () => {
@@ -101,7 +105,7 @@ export function unfit(
 }
 
 function takesPathAway(fault: Fault): boolean {
-  if (fault.kind === 'kill' || fault.kind === 'restart') return true;
+  if (['kill', 'restart', 'terminate'].includes(fault.kind)) return true;
   if (fault.kind !== 'stop' && fault.kind !== 'blackhole') return false;
   return lengthOf(fault) > SURVIVED_MS;
 }

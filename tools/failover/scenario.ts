@@ -51,6 +51,10 @@ const KINDS = {
   kill: z.strictObject({ kind: z.literal('kill'), ...common }),
   /** SIGKILL, and the same target again after a while. */
   restart: z.strictObject({ kind: z.literal('restart'), ...common, after: time.default(1000) }),
+  /** SIGTERM, and the same target again after a while. */
+  terminate: z.strictObject({
+    ...{ kind: z.literal('terminate'), ...common, after: time.default(1000) },
+  }),
   /** SIGSTOP, and SIGCONT after a while. */
   stop: z.strictObject({ kind: z.literal('stop'), ...common, for: time }),
   /** No packet of the target's gets through, in directions as the target sees them. */
@@ -97,7 +101,7 @@ export type FaultKind = keyof typeof KINDS;
 const fault = z.discriminatedUnion('kind', [
   ...([KINDS.kill, KINDS.restart, KINDS.stop, KINDS.blackhole, KINDS.loss] as const),
   ...([KINDS.duplicate, KINDS.reorder, KINDS.delay, KINDS.ana, KINDS.resize] as const),
-  KINDS.storm,
+  ...([KINDS.storm, KINDS.terminate] as const),
 ]);
 
 export const scenarioSchema = z
@@ -130,7 +134,7 @@ export type Fault = Scenario['faults'][number];
 
 /** Milliseconds from its begin until it is taken back; 0: it is not, or ends by itself. */
 export function lengthOf(entry: Fault): number {
-  if (entry.kind === 'restart') return entry.after;
+  if ('after' in entry) return entry.after;
   return 'for' in entry ? (entry.for ?? 0) : 0;
 }
 
@@ -181,7 +185,7 @@ export async function loadScenario(given: string): Promise<Scenario> {
 export function describeFault(entry: Fault): string {
   const detail = DETAILS[entry.kind](entry as never);
   const length = lengthOf(entry);
-  const until = length > 0 && entry.kind !== 'restart' ? ` for ${length} ms` : '';
+  const until = length > 0 && !('after' in entry) ? ` for ${length} ms` : '';
   return `${entry.kind}${detail === '' ? '' : ` ${detail}`}${until}, target ${entry.target}`;
 }
 
@@ -191,6 +195,7 @@ type Details = {
 const DETAILS: Details = {
   kill: () => '',
   restart: ({ after }) => `after ${after} ms`,
+  terminate: ({ after }) => `after ${after} ms`,
   stop: () => '',
   blackhole: (entry) => entry.direction,
   loss: (entry) => `${entry.drop * 100} % ${entry.direction}`,

@@ -63,6 +63,10 @@ export const SCENARIOS: readonly ScenarioInput[] = [
     faults: [{ kind: 'restart', at: '3s', after: '4s', bounds: { stallMs: 1000, detectMs: 500 } }],
   },
   {
+    ...{ name: 'terminate', about: 'a target is stopped in good order', duration: '15s' },
+    faults: [{ kind: 'terminate', at: '3s', after: '4s', bounds: { stallMs: 500 } }],
+  },
+  {
     ...{ name: 'blackhole', about: 'no packets for 8 s, each way in turn', duration: '60s' },
     faults: (['in', 'out', 'both'] as const).map((direction, index) => ({
       ...({ kind: 'blackhole', at: 3000 + index * 18_000, for: 8000, direction } as const),

@@ -250,9 +250,7 @@ void Agent::Impl::disconnected(Connection& c, const std::string& reason, TimeNs 
   counters.disconnected++;
   queue_pair_to_error(c);
   if (!c.silent)
-    calls.emplace_back([this, id = c.id, text = c.failure.empty() ? reason : c.failure] {
-      events.on_disconnected(id, text);
-    });
+    calls.emplace_back([this, id = c.id, reason] { events.on_disconnected(id, reason); });
   finish(c, now);
 }
 

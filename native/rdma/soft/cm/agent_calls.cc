@@ -256,14 +256,14 @@ void Agent::queue_pair_failed(ConnectionId id, const std::string& reason, TimeNs
   const Impl::Entry entry(impl);
   Connection* c = impl.by_id(id);
   if (c == nullptr) return;
-  if (c->state == ConnectionState::Established) {
+  const bool established = c->state == ConnectionState::Established;
+  // DreqSent: who uses it has seen the failed work request first, and hung up. Its answer, if one
+  // comes at all, is nothing to wait for.
+  if (established || c->state == ConnectionState::DreqSent) {
     impl.calls.emplace_back([&impl, id, reason] { impl.events.on_disconnected(id, reason); });
     c->silent = true;  // the peer is still told, as long as it answers
     impl.ids.erase(id);
-    impl.send_dreq(*c, now);
-  } else if (c->state == ConnectionState::DreqSent) {
-    // Who uses it has seen the failed work request first, and hung up.
-    c->failure = reason;
+    if (established) impl.send_dreq(*c, now);
   } else if (c->state == ConnectionState::RepSent || c->state == ConnectionState::Activating) {
     impl.send_rejection(*c, reject::kConsumer, {}, now);
     impl.fail(*c, ConnectFailure::NoResources, 0, {},

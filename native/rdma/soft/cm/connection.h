@@ -39,7 +39,6 @@ struct Connection {
   // Active: what the peer may ask of us. Passive: what the REQ offered and asked.
   uint8_t responder_resources = 0, initiator_depth = 0;
   std::vector<uint8_t> private_data;  // of the REP, until the queue pair is active
-  std::string failure;                // why the queue pair failed, when this side ended it for that
 
   MadBytes last{};  // what the timer or a duplicate makes us repeat
   TimeNs resend_at = reactor::kNever;
