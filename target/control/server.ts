@@ -8,19 +8,17 @@ import { systemClock } from '../../native/common/clock.ts';
 import type { Clock } from '../../native/common/clock.ts';
 import { silentLog } from '../log.ts';
 import type { Log } from '../log.ts';
-import { CLIENT_LIMITS, Client, hangUp } from './client.ts';
+import { CLIENT_LIMITS, Client } from './client.ts';
 import type { ClientLimits } from './client.ts';
 import { Dispatcher } from './dispatcher.ts';
 import { RpcCode, errorResponse } from './errors.ts';
 import type { ControlTools, Method } from './method.ts';
 import { METHODS } from './methods.ts';
 import { Gate } from './gate.ts';
+import { Refusals } from './refusals.ts';
 import { SocketFile } from './socket-file.ts';
 
 export const CLIENTS_MAX = 64;
-/** For a client that is refused to read why. */
-const REFUSAL_MS = 1000;
-
 export interface ControlOptions extends ControlTools {
   readonly path: string;
   readonly log?: Log;
@@ -36,17 +34,20 @@ export class ControlServer {
   readonly #server: Server;
   readonly #file: SocketFile;
   readonly #clients: Set<Client>;
+  readonly #refusals: Refusals;
   readonly #dispatcher: Dispatcher;
 
   private constructor(
     server: Server,
     file: SocketFile,
     clients: Set<Client>,
+    refusals: Refusals,
     dispatcher: Dispatcher,
   ) {
     this.#server = server;
     this.#file = file;
     this.#clients = clients;
+    this.#refusals = refusals;
     this.#dispatcher = dispatcher;
   }
 
@@ -63,13 +64,16 @@ export class ControlServer {
     );
     const clients = new Set<Client>();
     let full = false;
+    const refusals = new Refusals(clock);
     const refuse = (socket: Socket): void => {
       if (!full) log.warn({ clients: clientsMax }, 'control: too many clients, refusing more');
       full = true;
       socket.on('error', () => undefined);
       const text = `${clientsMax} clients are connected, which is the limit; try again later`;
-      socket.write(`${JSON.stringify(errorResponse(null, RpcCode.tooManyClients, text))}\n`);
-      hangUp(socket, clock, REFUSAL_MS);
+      refusals.refuse(
+        socket,
+        `${JSON.stringify(errorResponse(null, RpcCode.tooManyClients, text))}\n`,
+      );
     };
     const server = createServer({ allowHalfOpen: true }, (socket) => {
       if (clients.size >= clientsMax) {
@@ -89,7 +93,7 @@ export class ControlServer {
       log.warn({ error: error.message }, 'control: a client could not be accepted');
     });
     log.info({ socket: path }, 'control socket');
-    return new ControlServer(server, file, clients, dispatcher);
+    return new ControlServer(server, file, clients, refusals, dispatcher);
   }
 
   get path(): string {
@@ -100,6 +104,7 @@ export class ControlServer {
   async close(): Promise<void> {
     this.#file.remove();
     this.#server.close();
+    this.#refusals.close();
     await this.#dispatcher.idle();
     for (const client of this.#clients) client.close();
     await Promise.all([...this.#clients].map(({ closed }) => closed));

@@ -263,6 +263,28 @@ describe('the control server', () => {
     await works();
   });
 
+  it('lets one client too many read why, also when it has asked in vain meanwhile', async () => {
+    await Promise.all(Array.from({ length: CLIENTS }, client));
+    const late = connect(server.path);
+    try {
+      late.on('error', () => undefined);
+      // Nothing is read yet: what the server does now, it does before the client looks.
+      late.pause();
+      await once(late, 'connect');
+      for (let turn = 0; turn < 20; turn++) await new Promise((resolve) => setImmediate(resolve));
+      let text = '';
+      late.on('data', (chunk: Buffer) => (text += chunk.toString()));
+      const ended = once(late, 'close');
+      late.write('{"jsonrpc":"2.0","id":1,"method":"target.status"}\n');
+      await new Promise((resolve) => setImmediate(resolve));
+      late.resume();
+      await ended;
+      expect(text).to.contain('try again later');
+    } finally {
+      late.destroy();
+    }
+  });
+
   it('serves a number of clients, and tells the others to try later', async () => {
     const first = await Promise.all(Array.from({ length: CLIENTS }, client));
     for (const one of first) one.send({ id: 1, method: 'log.get' });
