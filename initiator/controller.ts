@@ -7,7 +7,7 @@ import { EventEmitter } from 'node:events';
 import { within } from '../native/common/clock.ts';
 import type { Counters } from '../native/common/counters.ts';
 import type { FaultInjection, Faults } from '../native/common/faults.ts';
-import { messageOf } from '../native/common/errors.ts';
+import { asError, messageOf } from '../native/common/errors.ts';
 import type { BenchOptions, BenchResult, QueueId, ReactorIndex } from '../native/index.ts';
 import { NSID_ALL } from '../native/wire/sqe.ts';
 import { ChangedNamespacesLog, LogId } from '../native/wire/logs.ts';
@@ -415,7 +415,7 @@ export class Controller extends EventEmitter<ControllerEvents> implements FaultI
   }
 
   #warn(error: unknown): void {
-    this.emit('warning', error instanceof Error ? error : new Error(messageOf(error)));
+    this.emit('warning', asError(error));
   }
 
   #checkLive(): void {

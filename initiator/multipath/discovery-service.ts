@@ -8,8 +8,7 @@
  *
  * A service that is silent has said nothing: what it answered before stays. Runs on the JavaScript thread.
  */
-import type { Timer } from '../../native/common/clock.ts';
-import { messageOf } from '../../native/common/errors.ts';
+import { asError } from '../../native/common/errors.ts';
 import { StateMachine } from '../../native/common/state-machine.ts';
 import type { Moves } from '../../native/common/state-machine.ts';
 import { connectIn } from '../connect.ts';
@@ -20,6 +19,7 @@ import type { Environment } from '../environment.ts';
 import { DisconnectedError } from '../errors.ts';
 import type { ConnectOptions } from '../options.ts';
 import type { FoundEndpoint } from './discovery-records.ts';
+import { Timers, jittered } from './timers.ts';
 
 export type ServiceState = 'connecting' | 'live' | 'reconnecting' | 'closing' | 'closed';
 
@@ -31,8 +31,6 @@ const MOVES: Moves<ServiceState> = {
   closed: [],
 };
 
-/** The attempt to reconnect comes this part of the delay earlier at most, so that hosts do not come all at once. */
-const JITTER = 0.1;
 /** From one reading to the next, however many events come. */
 const READ_GAP_MS = 100;
 /** Between readings of a service that offers no events (OAES bit 31 is 0). */
@@ -50,16 +48,12 @@ export interface ServiceOwner {
   warn(service: DiscoveryService, error: Error): void;
 }
 
-function asError(error: unknown): Error {
-  return error instanceof Error ? error : new Error(messageOf(error));
-}
-
 export class DiscoveryService {
   readonly found: FoundEndpoint;
   readonly #owner: ServiceOwner;
   readonly #connect: ConnectOptions;
   readonly #machine: StateMachine<ServiceState>;
-  readonly #timers = new Map<'reconnect' | 'read', Timer>();
+  readonly #timers: Timers<'reconnect' | 'read'>;
   readonly #attempting = new AbortController();
   #controller: Controller | undefined;
   #reason = '';
@@ -73,6 +67,7 @@ export class DiscoveryService {
   /** @param connect Options of its association: NQN, keep alive timeout and all. */
   constructor(owner: ServiceOwner, found: FoundEndpoint, connect: ConnectOptions) {
     this.#owner = owner;
+    this.#timers = new Timers(owner.environment.clock);
     this.found = found;
     this.#connect = connect;
     this.#machine = new StateMachine(`discovery service ${found.endpoint}`, 'connecting', MOVES);
@@ -103,8 +98,7 @@ export class DiscoveryService {
 
   async #close(): Promise<void> {
     this.#move('closing', '');
-    for (const timer of this.#timers.values()) timer.cancel();
-    this.#timers.clear();
+    this.#timers.cancelAll();
     this.#attempting.abort();
     const controller = this.#controller;
     this.#controller = undefined;
@@ -160,8 +154,7 @@ export class DiscoveryService {
 
   #lose(controller: Controller, reason: string): void {
     this.#controller = undefined;
-    this.#timers.get('read')?.cancel();
-    this.#timers.delete('read');
+    this.#timers.cancel('read');
     this.#move('reconnecting', reason);
     this.#armReconnect(this.#owner.reconnectDelayMs);
     // Not disconnect(): what is lost cannot be shut down in good order.
@@ -169,7 +162,7 @@ export class DiscoveryService {
   }
 
   #armReconnect(delayMs: number): void {
-    this.#arm('reconnect', delayMs * (1 - JITTER * Math.random()), () => {
+    this.#timers.arm('reconnect', jittered(delayMs), () => {
       this.#attempt = this.#tryToConnect();
     });
   }
@@ -187,7 +180,7 @@ export class DiscoveryService {
   }
 
   #armRead(ms: number): void {
-    this.#arm('read', ms, () => {
+    this.#timers.arm('read', ms, () => {
       void this.#read();
     });
   }
@@ -227,15 +220,6 @@ export class DiscoveryService {
   }
 
   // ---- Small things
-
-  #arm(name: 'reconnect' | 'read', ms: number, then: () => void): void {
-    this.#timers.get(name)?.cancel();
-    const timer = this.#owner.environment.clock.after(ms, () => {
-      this.#timers.delete(name);
-      then();
-    });
-    this.#timers.set(name, timer);
-  }
 
   #move(to: ServiceState, reason: string): void {
     const from = this.#machine.state;

@@ -5,7 +5,7 @@
  * way guarantees. Only writes that were sent need this; reads, and what never left this host, can go at once.
  */
 import type { Clock, Timer } from '../../native/common/clock.ts';
-import { NvmeStatusError, messageOf } from '../../native/common/errors.ts';
+import { NvmeStatusError, asError, messageOf } from '../../native/common/errors.ts';
 import { CrossControllerResetLog, CrossControllerResetStatus } from '../../native/wire/logs.ts';
 
 /**
@@ -133,7 +133,7 @@ class Fence {
       signal?.addEventListener(
         'abort',
         () => {
-          reject(signal.reason instanceof Error ? signal.reason : new Error(String(signal.reason)));
+          reject(asError(signal.reason));
         },
         { signal: this.#over.signal },
       );

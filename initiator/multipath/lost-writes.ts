@@ -3,6 +3,7 @@
  * again. Controllers that come meanwhile are asked, too. Runs on the JavaScript thread.
  */
 import type { Clock } from '../../native/common/clock.ts';
+import { asError } from '../../native/common/errors.ts';
 import type { Controller } from '../controller.ts';
 import { impactedBy, peerOf } from './fence-peer.ts';
 import { fenceController } from './fence.ts';
@@ -23,18 +24,13 @@ class Again extends Error {}
 
 export class LostWrites {
   readonly #options: LostWritesOptions;
-  readonly #running = new Map<AbortController, Path>();
+  readonly #running = new Set<AbortController>();
   /** The newest run of each path's index: native releases what is held of an incarnation with all that came before it. */
   readonly #newest = new Map<number, Promise<void>>();
   #closed = false;
 
   constructor(options: LostWritesOptions) {
     this.#options = options;
-  }
-
-  /** Controllers whose writes wait. */
-  get size(): number {
-    return this.#running.size;
   }
 
   begin(path: Path, controller: Controller): void {
@@ -45,12 +41,12 @@ export class LostWrites {
 
   /** A path is live: its controller can be asked. */
   peerCame(): void {
-    for (const running of this.#running.keys()) running.abort(new Again());
+    for (const running of this.#running) running.abort(new Again());
   }
 
   close(): void {
     this.#closed = true;
-    for (const running of this.#running.keys()) running.abort(new Error('closed'));
+    for (const running of this.#running) running.abort(new Error('closed'));
   }
 
   /** `before`: resolves when earlier incarnations are over. */
@@ -63,7 +59,7 @@ export class LostWrites {
     const { clock, writes, peers, onRefused } = this.#options;
     while (!this.#closed) {
       const running = new AbortController();
-      this.#running.set(running, path);
+      this.#running.add(running);
       try {
         const outcome = await fenceController(impacted, peers(path).map(peerOf), {
           clock,
@@ -100,7 +96,7 @@ export class LostWrites {
 function untilAborted(signal: AbortSignal): Promise<never> {
   return new Promise((_, reject) => {
     const fail = (): void => {
-      reject(signal.reason instanceof Error ? signal.reason : new Error(String(signal.reason)));
+      reject(asError(signal.reason));
     };
     if (signal.aborted) fail();
     else signal.addEventListener('abort', fail, { once: true });

@@ -24,7 +24,6 @@ export interface HeadContext {
   readonly pool: BufferPool;
   readonly limits: TransferLimits;
   readonly paths: PathQueueOptions;
-  readonly distance: (path: Path, reactor: ReactorIndex) => number;
   readonly onPathEvent: (event: PathEvent) => void;
 }
 
@@ -115,19 +114,10 @@ export class NamespaceHead {
     return this.namespace.facts;
   }
 
-  get failing(): boolean {
-    return this.#failing;
-  }
-
   /** For attachments and load: of the reactors where controllers granted queues; what waited on another would wait for ever. */
   get queueIds(): readonly QueueId[] {
     const served = this.#queues.filter(({ paths }) => paths.size > 0);
     return (served.length > 0 ? served : this.#queues).map(({ queue }) => queue.id);
-  }
-
-  /** Commands that have not ended, of JavaScript's. */
-  get outstanding(): number {
-    return this.#queues.reduce((sum, { queue }) => sum + queue.outstanding, 0);
   }
 
   /** Does now, or did in an earlier life: it may come back with these blocks. */
@@ -171,7 +161,8 @@ export class NamespaceHead {
         door.setPath(queue.id, path.index, {
           queue: data.id,
           rank,
-          distance: this.#context.distance(path, reactor),
+          // Not measured: to the policy numa all are as near.
+          distance: 0,
           incarnation: path.incarnation,
         });
       } else if (paths.delete(path.index)) {

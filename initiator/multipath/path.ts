@@ -8,7 +8,6 @@
  *
  * Each life of the controller is an incarnation of the path. Runs on the JavaScript thread.
  */
-import type { Timer } from '../../native/common/clock.ts';
 import { messageOf } from '../../native/common/errors.ts';
 import { StateMachine } from '../../native/common/state-machine.ts';
 import type { Moves } from '../../native/common/state-machine.ts';
@@ -18,6 +17,7 @@ import type { Environment } from '../environment.ts';
 import type { AnaGroup, AnaState } from './ana-log.ts';
 import { readAnaLog } from './ana-log.ts';
 import type { ResolvedMultipath, ResolvedPath } from './options.ts';
+import { Timers, jittered } from './timers.ts';
 
 export type PathState = 'connecting' | 'live' | 'reconnecting' | 'failed' | 'removing' | 'removed';
 
@@ -51,8 +51,6 @@ export interface PathOwner {
   warn(path: Path, error: Error): void;
 }
 
-/** The attempt to reconnect comes this part of the delay earlier at most, so that hosts do not come all at once. */
-const JITTER = 0.1;
 /** A path that refuses commands for no ANA reason is tried again after so long, then after twice that, … */
 const REFUSED_MS_MIN = 100;
 const REFUSED_MS_MAX = 1600;
@@ -76,7 +74,6 @@ export class Path {
   #incarnation = 0;
   #ana: ReadonlyMap<number, AnaGroup> | undefined;
   #reason = '';
-  #lostAt: number | undefined;
   #ioMayFail = false;
   #attempting: AbortController | undefined;
   /** Never rejects. */
@@ -87,7 +84,7 @@ export class Path {
   #readAgain = false;
   #refusedMs = REFUSED_MS_MIN;
   #refusedAt = 0;
-  readonly #timers = new Map<TimerName, Timer>();
+  readonly #timers: Timers<TimerName>;
 
   constructor(owner: PathOwner, index: number, resolved: ResolvedPath) {
     this.#owner = owner;
@@ -96,6 +93,7 @@ export class Path {
     this.endpoint = resolved.endpoint;
     this.preferred = resolved.spec.preferred ?? false;
     this.#machine = new StateMachine(`path ${this.endpoint}`, 'connecting', MOVES);
+    this.#timers = new Timers(owner.environment.clock);
   }
 
   get state(): PathState {
@@ -115,11 +113,6 @@ export class Path {
   /** Why it is not live. */
   get reason(): string {
     return this.#reason;
-  }
-
-  /** Since when it has been lost, on the clock; undefined while it is live. */
-  get lostAt(): number | undefined {
-    return this.#lostAt;
   }
 
   /** I/O need not wait for it any more. */
@@ -175,7 +168,7 @@ export class Path {
     const now = this.#owner.environment.clock.now();
     if (now - this.#refusedAt > REFUSED_QUIET_MS) this.#refusedMs = REFUSED_MS_MIN;
     this.#refusedAt = now;
-    this.#arm('refused', this.#refusedMs, () => {
+    this.#timers.arm('refused', this.#refusedMs, () => {
       this.#refusedMs = Math.min(2 * this.#refusedMs, REFUSED_MS_MAX);
       this.#owner.changed(this);
     });
@@ -189,7 +182,7 @@ export class Path {
 
   async #remove(drained: () => Promise<unknown>): Promise<void> {
     this.#move('removing', 'removed by the user');
-    this.#stopTimers();
+    this.#timers.cancelAll();
     this.#attempting?.abort();
     this.#owner.changed(this);
     await drained();
@@ -253,8 +246,7 @@ export class Path {
     }
     if (controller.state !== 'live') throw new Error('the association was lost at once');
     if (!this.#machine.can('live')) throw new Error(`the path is ${this.state}`);
-    this.#stopTimers();
-    this.#lostAt = undefined;
+    this.#timers.cancelAll();
     this.#ioMayFail = false;
     this.#refusedMs = REFUSED_MS_MIN;
     this.#move('live', '');
@@ -283,10 +275,8 @@ export class Path {
 
   #lose(controller: Controller, reason: string): void {
     if (!this.#machine.is('live')) return;
-    const { clock } = this.#owner.environment;
     this.#controller = undefined;
-    this.#lostAt = clock.now();
-    this.#stopTimers();
+    this.#timers.cancelAll();
     this.#owner.lost(this, controller);
     this.#beginReconnecting(reason);
     this.#owner.changed(this);
@@ -295,9 +285,8 @@ export class Path {
   }
 
   #notConnected(error: unknown): void {
-    this.#lostAt ??= this.#owner.environment.clock.now();
     if (error instanceof PathRefusedError) {
-      this.#stopTimers();
+      this.#timers.cancelAll();
       this.#move('failed', error.message);
     } else {
       this.#beginReconnecting(messageOf(error));
@@ -313,15 +302,15 @@ export class Path {
     }
     this.#move('reconnecting', reason);
     if (ctrlLossMs !== Infinity) {
-      this.#arm('ctrlLoss', ctrlLossMs, () => {
+      this.#timers.arm('ctrlLoss', ctrlLossMs, () => {
         this.#attempting?.abort();
         this.#move('failed', `${this.#reason}; given up after ${ctrlLossMs} ms`);
-        this.#stopTimers();
+        this.#timers.cancelAll();
         this.#owner.changed(this);
       });
     }
     if (fastIoFailMs !== Infinity) {
-      this.#arm('fastIoFail', fastIoFailMs, () => {
+      this.#timers.arm('fastIoFail', fastIoFailMs, () => {
         this.#ioMayFail = true;
         this.#owner.changed(this);
       });
@@ -330,7 +319,7 @@ export class Path {
   }
 
   #armReconnect(delayMs: number): void {
-    this.#arm('reconnect', delayMs * (1 - JITTER * Math.random()), () => {
+    this.#timers.arm('reconnect', jittered(delayMs), () => {
       void this.#reconnect();
     });
   }
@@ -346,7 +335,7 @@ export class Path {
       this.#reason = messageOf(error);
       // What contradicts it may be a path that is lost, too, and does not know it yet.
       if (error instanceof PathRefusedError && this.#incarnation === 0) {
-        this.#stopTimers();
+        this.#timers.cancelAll();
         this.#move('failed', error.message);
         this.#owner.changed(this);
         return;
@@ -372,7 +361,7 @@ export class Path {
         this.#anaProblem = `its ANA log cannot be read: ${messageOf(error)}`;
         if (!this.#machine.is('live')) return;
         this.#owner.warn(this, new Error(`path ${this.endpoint}: ${this.#anaProblem}`));
-        this.#arm('anaAgain', ANA_AGAIN_MS, () => void this.refreshAna());
+        this.#timers.arm('anaAgain', ANA_AGAIN_MS, () => void this.refreshAna());
         return;
       }
       // It goes live with this; what was told meanwhile is read then.
@@ -392,31 +381,16 @@ export class Path {
     if (!this.#machine.is('live')) return;
     const changing = this.anaGroups.some(({ state }) => state === 'change');
     if (!changing) {
-      this.#timers.get('anaTransition')?.cancel();
-      this.#timers.delete('anaTransition');
+      this.#timers.cancel('anaTransition');
     } else if (!this.#timers.has('anaTransition')) {
       const seconds = this.#controller?.data.anatt ?? 0;
-      this.#arm('anaTransition', ANATT_FACTOR * seconds * 1000, () => {
+      this.#timers.arm('anaTransition', ANATT_FACTOR * seconds * 1000, () => {
         this.reset(`an ANA group was in the state "change" for twice ANATT (${seconds} s)`);
       });
     }
   }
 
   // ---- Small things
-
-  #arm(name: TimerName, ms: number, then: () => void): void {
-    this.#timers.get(name)?.cancel();
-    const timer = this.#owner.environment.clock.after(ms, () => {
-      this.#timers.delete(name);
-      then();
-    });
-    this.#timers.set(name, timer);
-  }
-
-  #stopTimers(): void {
-    for (const timer of this.#timers.values()) timer.cancel();
-    this.#timers.clear();
-  }
 
   #move(to: PathState, reason: string): void {
     const from = this.#machine.state;

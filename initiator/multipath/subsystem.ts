@@ -169,7 +169,7 @@ export class MultipathSubsystem extends EventEmitter<MultipathEvents> implements
       const known = this.paths.map((each) => each.endpoint).join(', ');
       throw new ArgumentError(`there is no path ${endpoint}; there are ${known}`);
     }
-    await path.remove(() => Promise.all([...this.#heads.values()].map((head) => head.drain(path))));
+    await this.#drainAndRemove(path);
     this.#forget(path);
   }
 
@@ -220,10 +220,7 @@ export class MultipathSubsystem extends EventEmitter<MultipathEvents> implements
     const heads = [...this.#heads.values()];
     for (const head of heads) head.setFailing(true);
     const detached = Promise.all([...this.#attachments].map((each) => each.detach()));
-    const paths = [...this.#paths.values()];
-    await Promise.all(
-      paths.map((path) => path.remove(() => Promise.all(heads.map((head) => head.drain(path))))),
-    );
+    await Promise.all([...this.#paths.values()].map((path) => this.#drainAndRemove(path)));
     await Promise.all([...heads.map((head) => head.close()), ...this.#closingHeads]);
     await detached;
     await discovery;
@@ -301,6 +298,12 @@ export class MultipathSubsystem extends EventEmitter<MultipathEvents> implements
       if (path.state === 'failed') onFailed?.(path);
       throw error;
     }
+  }
+
+  #drainAndRemove(path: Path): Promise<void> {
+    return path.remove(() =>
+      Promise.all([...this.#heads.values()].map((head) => head.drain(path))),
+    );
   }
 
   #forget(path: Path): void {
@@ -433,7 +436,6 @@ export class MultipathSubsystem extends EventEmitter<MultipathEvents> implements
       pool: this.#pool,
       limits,
       paths: this.#queueOptions,
-      distance: () => 0,
       onPathEvent: (event) => {
         this.#onPathEvent(event);
       },

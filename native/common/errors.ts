@@ -64,3 +64,8 @@ function statusCode(name: StatusName | undefined): string {
 export function messageOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
 }
+
+/** A thrown value as an Error; most are. */
+export function asError(error: unknown): Error {
+  return error instanceof Error ? error : new Error(messageOf(error));
+}

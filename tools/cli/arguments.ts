@@ -171,6 +171,14 @@ export function addTransportOptions(command: Command): Command {
     .option('--connect-timeout <time>', 'for each connection (default 5s)', milliseconds);
 }
 
+type Given<T> = { [Key in keyof T]?: Exclude<T[Key], undefined> };
+
+/** Without the options that were left out. */
+export function given<T extends object>(options: T): Given<T> {
+  const entries = Object.entries(options).filter(([, value]) => value !== undefined);
+  return Object.fromEntries(entries) as Given<T>;
+}
+
 export function transportOptions(target: HostPort, flags: TransportFlags): TransportOptions {
   const optional = {
     sourceAddress: flags.from,
@@ -185,10 +193,7 @@ export function transportOptions(target: HostPort, flags: TransportFlags): Trans
     hostId: flags.hostId,
     connectTimeoutMs: flags.connectTimeout,
   };
-  const given = Object.fromEntries(
-    Object.entries(optional).filter(([, value]) => value !== undefined),
-  ) as Partial<TransportOptions>;
-  return { ...target, ...given };
+  return { ...target, ...given(optional) };
 }
 
 /** Options of everything that connects to a subsystem. */

@@ -2,12 +2,12 @@
 import { InvalidArgumentError, Option } from 'commander';
 import type { Command } from 'commander';
 import type {
-  MultipathOptions,
+  ConnectPathsOptions,
   MultipathSubsystem,
   PathPolicy,
   WritesPolicy,
 } from '../../initiator/index.ts';
-import { connectOptions, hostPort, seconds } from './arguments.ts';
+import { connectOptions, given, hostPort, seconds } from './arguments.ts';
 import type { ConnectFlags, HostPort } from './arguments.ts';
 import type { CliContext } from './context.ts';
 
@@ -79,25 +79,22 @@ export function multipathOptions(
   first: HostPort,
   nqn: string,
   flags: MultipathFlags,
-): MultipathOptions {
+): ConnectPathsOptions {
   // Address and port among them are those of the first path; each path has its own.
   const { sourceAddress, ...common } = connectOptions(first, nqn, flags);
   const optional = {
+    discover: flags.discover,
     policy: flags.iopolicy,
     reconnectDelayMs: flags.reconnectDelay,
     ctrlLossMs: flags.ctrlLossTmo,
     fastIoFailMs: flags.fastIoFailTmo,
     writes: flags.writes,
   };
-  const given = Object.fromEntries(
-    Object.entries(optional).filter(([, value]) => value !== undefined),
-  ) as Partial<MultipathOptions>;
   const from = sourceAddress === undefined ? {} : { sourceAddress };
   return {
     ...common,
     paths: [first, ...(flags.path ?? [])].map((path) => ({ ...path, ...from })),
-    ...(flags.discover === undefined ? {} : { discover: flags.discover }),
-    ...given,
+    ...given(optional),
   };
 }
 

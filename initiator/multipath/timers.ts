@@ -1,0 +1,42 @@
+/** Timers by what they are for, one of each at a time, and the delay between attempts to get a connection back. */
+import type { Clock, Timer } from '../../native/common/clock.ts';
+
+/** An attempt comes this part of the delay earlier at most, so that hosts do not come all at once. */
+const JITTER = 0.1;
+
+export function jittered(delayMs: number): number {
+  return delayMs * (1 - JITTER * Math.random());
+}
+
+export class Timers<Name extends string> {
+  readonly #clock: Clock;
+  readonly #running = new Map<Name, Timer>();
+
+  constructor(clock: Clock) {
+    this.#clock = clock;
+  }
+
+  has(name: Name): boolean {
+    return this.#running.has(name);
+  }
+
+  /** In place of one that runs for the same. */
+  arm(name: Name, ms: number, then: () => void): void {
+    this.cancel(name);
+    const timer = this.#clock.after(ms, () => {
+      this.#running.delete(name);
+      then();
+    });
+    this.#running.set(name, timer);
+  }
+
+  cancel(name: Name): void {
+    this.#running.get(name)?.cancel();
+    this.#running.delete(name);
+  }
+
+  cancelAll(): void {
+    for (const timer of this.#running.values()) timer.cancel();
+    this.#running.clear();
+  }
+}
