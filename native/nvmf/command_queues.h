@@ -53,19 +53,17 @@ struct HostCommand;
 using HostDone = void (*)(HostCommand* command, Outcome outcome, const uint8_t cqe[16]);
 
 // What a queue over several paths keeps with a command (multipath/path_queue.h): the caller's
-// fields, which it replaces on the way, and where the command is.
+// fields, which it replaces on the way, its place in the list that it is in, and its last path.
 struct Route {
-  enum class Place : uint8_t { Nowhere, Sent, Held, Parked, Delayed };
   HostDone done = nullptr;
   void* context = nullptr;
   const HostMemory* memory = nullptr;
   HostCommand* previous = nullptr;
   HostCommand* next = nullptr;
-  reactor::TimeNs at = 0;  // sent; Delayed: due
+  reactor::TimeNs at = 0;  // sent; waiting for another attempt: due
   uint32_t incarnation = 0;
   uint8_t path = 0;
   uint8_t retries = 0;
-  Place place = Place::Nowhere;
   bool given_up = false;
 };
 

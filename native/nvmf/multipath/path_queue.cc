@@ -10,10 +10,8 @@ namespace nvmeof::nvmf {
 
 namespace {
 
-using Place = Route::Place;
-
 constexpr std::array<uint8_t, kCqeBytes> kNoCqe{};
-constexpr uint32_t kPathLost = 0;  // of the event: no status, the path could not take a command
+constexpr uint32_t kNoStatus = 0;  // of the event: the path could not take a command
 
 uint16_t status_of(const uint8_t* cqe) {
   return static_cast<uint16_t>(load16(cqe + cqe::kStatus) >> 1);
@@ -65,7 +63,7 @@ bool PathQueue::send(HostCommand* command, uint32_t index) {
     auto* memory = const_cast<PathMemory*>(static_cast<const PathMemory*>(command->route.memory));
     auto named = memory->on(index, path.to);
     if (!named) {
-      suspend(index, kPathLost);
+      suspend(index, kNoStatus);
       return false;
     }
     command->memory = *named;
@@ -73,7 +71,6 @@ bool PathQueue::send(HostCommand* command, uint32_t index) {
   Route& to = command->route;
   to.path = static_cast<uint8_t>(index);
   to.incarnation = path.to.incarnation;
-  to.place = Place::Sent;
   to.at = time_.now();
   path.sent.push_back(command);
   if (options_.io_timeout != 0) wake_at(to.at + options_.io_timeout);
@@ -88,7 +85,6 @@ void PathQueue::sent_done(HostCommand* command, Outcome outcome, const uint8_t c
 void PathQueue::came_back(HostCommand* command, Outcome outcome, const uint8_t* cqe) {
   Path& path = paths_[command->route.path];
   path.sent.remove(command);
-  command->route.place = Place::Nowhere;
   if (outcome == Outcome::Ok) {
     answered(command, cqe);
   } else if (outcome == Outcome::Cancelled || command->route.given_up) {
@@ -126,7 +122,6 @@ void PathQueue::answered(HostCommand* command, const uint8_t* cqe) {
     return;
   }
   at.at = time_.now() + options_.retry_delays[delay - 1];
-  at.place = Place::Delayed;
   delayed_.push_back(command);
   wake_at(at.at);
 }
@@ -140,19 +135,16 @@ void PathQueue::lost(HostCommand* command, Outcome outcome) {
     route(command);
     return;
   }
-  was.place = Place::Held;
   path.held.push_back(command);
   note(counters_->held, 1);
 }
 
 void PathQueue::park(HostCommand* command) {
-  command->route.place = Place::Parked;
   parked_.push_back(command);
   note(counters_->parked, 1);
 }
 
 void PathQueue::end(HostCommand* command, Outcome outcome, const uint8_t* cqe) {
-  command->route.place = Place::Nowhere;
   command->done = command->route.done;
   command->context = command->route.context;
   command->memory = command->route.memory;
