@@ -5,18 +5,18 @@
 import type { Clock, Timer } from '../native/common/clock.ts';
 
 /** One command's deadline: until it falls due or is removed. */
-export class Deadline {
+export class Deadline<T> {
   readonly at: number;
-  readonly expire: () => void;
-  readonly #of: Limit;
-  previous: Deadline | undefined;
-  next: Deadline | undefined;
+  readonly command: T;
+  readonly #of: Limit<T>;
+  previous: Deadline<T> | undefined;
+  next: Deadline<T> | undefined;
   #listed = true;
 
-  constructor(of: Limit, at: number, expire: () => void) {
+  constructor(of: Limit<T>, at: number, command: T) {
     this.#of = of;
     this.at = at;
-    this.expire = expire;
+    this.command = command;
   }
 
   /** Does nothing when it fell due or was removed before. */
@@ -28,23 +28,30 @@ export class Deadline {
 }
 
 /** All deadlines of one time limit, the earliest first. */
-class Limit {
+class Limit<T> {
   readonly #clock: Clock;
   readonly #ms: number;
-  #head: Deadline | undefined;
-  #tail: Deadline | undefined;
+  #head: Deadline<T> | undefined;
+  #tail: Deadline<T> | undefined;
   #timer: Timer | undefined;
+  readonly #onDue: (command: T, ms: number) => void;
   readonly #onEmpty: () => void;
 
   /** `onEmpty`: its timer fired and found nothing to wait for. */
-  constructor(clock: Clock, ms: number, onEmpty: () => void) {
+  constructor(
+    clock: Clock,
+    ms: number,
+    onDue: (command: T, ms: number) => void,
+    onEmpty: () => void,
+  ) {
     this.#clock = clock;
     this.#ms = ms;
+    this.#onDue = onDue;
     this.#onEmpty = onEmpty;
   }
 
-  add(expire: () => void): Deadline {
-    const deadline = new Deadline(this, this.#clock.now() + this.#ms, expire);
+  add(command: T): Deadline<T> {
+    const deadline = new Deadline(this, this.#clock.now() + this.#ms, command);
     deadline.previous = this.#tail;
     if (this.#tail) this.#tail.next = deadline;
     else this.#head = deadline;
@@ -53,7 +60,7 @@ class Limit {
     return deadline;
   }
 
-  unlink(deadline: Deadline): void {
+  unlink(deadline: Deadline<T>): void {
     const { previous, next } = deadline;
     if (previous) previous.next = next;
     else this.#head = next;
@@ -79,20 +86,23 @@ class Limit {
     while (this.#head && this.#head.at <= this.#clock.now()) {
       const due = this.#head;
       due.remove();
-      due.expire();
+      this.#onDue(due.command, this.#ms);
     }
-    // `expire` may have added some, and set the timer with them.
+    // `onDue` may have added some, and set the timer with them.
     if (this.#head) this.#timer ??= this.#arm(this.#head.at - this.#clock.now());
     else this.#onEmpty();
   }
 }
 
-export class Deadlines {
+export class Deadlines<T> {
   readonly #clock: Clock;
-  readonly #limits = new Map<number, Limit>();
+  readonly #onDue: (command: T, ms: number) => void;
+  readonly #limits = new Map<number, Limit<T>>();
 
-  constructor(clock: Clock) {
+  /** `onDue` is told once of each deadline that was not removed before, and its time limit. */
+  constructor(clock: Clock, onDue: (command: T, ms: number) => void) {
     this.#clock = clock;
+    this.#onDue = onDue;
   }
 
   /** Timers that are set. */
@@ -100,14 +110,14 @@ export class Deadlines {
     return this.#limits.size;
   }
 
-  /** Runs `expire` once, `ms` from now, unless the deadline is removed before. */
-  add(ms: number, expire: () => void): Deadline {
+  /** Due `ms` from now. */
+  add(ms: number, command: T): Deadline<T> {
     let limit = this.#limits.get(ms);
     if (!limit) {
-      limit = new Limit(this.#clock, ms, () => this.#limits.delete(ms));
+      limit = new Limit(this.#clock, ms, this.#onDue, () => this.#limits.delete(ms));
       this.#limits.set(ms, limit);
     }
-    return limit.add(expire);
+    return limit.add(command);
   }
 
   /** No timer is left. To be called when no command is on its way any more. */

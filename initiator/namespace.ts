@@ -3,21 +3,20 @@
  * Memory from `controller.allocateBuffer` is used in place; other memory is copied through such buffers, so that what
  * a target may touch is always registered memory of one command. Runs on the JavaScript thread.
  */
-import { viewOf } from '../native/wire/layout.ts';
 import { IoOpcode } from '../native/wire/opcodes.ts';
 import {
-  BlockCommand,
   DatasetManagementCommand,
   DatasetManagementRange,
   PSDT_SGL,
   Sqe,
 } from '../native/wire/sqe.ts';
+import { BlockCommands, type BlockFlags, type Lba } from './block-commands.ts';
 import type { BufferPool } from './buffers.ts';
 import { ArgumentError, DisconnectedError } from './errors.ts';
 import type { NamespaceFacts, NamespaceIds } from './namespace-scan.ts';
 import type { CommandData, CommandOptions, Queue, RunningCommand } from './queue.ts';
 import { blocksPerCommand, checkRange, runAll, split, splitRanges } from './transfers.ts';
-import type { BlockRange, DeallocateLimits, Piece } from './transfers.ts';
+import type { BlockRange, DeallocateLimits } from './transfers.ts';
 
 export interface IoOptions {
   /** Rejects at once; the error's `released` says when the buffer is free again. */
@@ -53,15 +52,26 @@ export interface NamespaceHost {
   pickQueue(): Queue;
 }
 
-/** Where a block command is written before it is copied into a capsule: one at a time. */
-const blockSqe = new Uint8Array(BlockCommand.size);
-const blockView = viewOf(blockSqe);
+/** Commands that transfer blocks, of one kind. */
+interface Transfers {
+  readonly commands: BlockCommands;
+  readonly direction: 'toController' | 'toHost';
+}
 
-type BlockFlags = Partial<Pick<BlockCommand, 'fua' | 'deac'>>;
+const nothing = (): void => undefined;
+
+/** What was thrown, as an async function would give it; those cost each read a promise of its own. */
+function refused(error: unknown): Promise<never> {
+  return Promise.reject(error instanceof Error ? error : new Error(String(error)));
+}
 
 export class Namespace {
   readonly nsid: number;
   readonly #host: NamespaceHost;
+  readonly #reads: Transfers;
+  readonly #writes: Transfers;
+  readonly #lastingWrites: Transfers;
+  readonly #compares: Transfers;
   #facts: NamespaceFacts;
   #removed = false;
 
@@ -70,6 +80,14 @@ export class Namespace {
     this.nsid = facts.nsid;
     this.#host = host;
     this.#facts = facts;
+    this.#reads = { commands: this.#kind('Read', IoOpcode.read), direction: 'toHost' };
+    const direction = 'toController';
+    this.#writes = { commands: this.#kind('Write', IoOpcode.write), direction };
+    this.#lastingWrites = {
+      commands: this.#kind('Write', IoOpcode.write, { fua: true }),
+      direction,
+    };
+    this.#compares = { commands: this.#kind('Compare', IoOpcode.compare), direction };
   }
 
   /** Bytes of a block. */
@@ -104,73 +122,50 @@ export class Namespace {
   }
 
   /** Resolves with the data: `buffer`, cut to length, when one was given. */
-  async read(lba: number | bigint, count: number, options: ReadOptions = {}): Promise<Uint8Array> {
-    const first = checkRange(lba, count);
-    const bytes = this.#bytesOf(count);
-    const buffer = options.buffer ?? new Uint8Array(bytes);
-    if (buffer.byteLength < bytes) {
-      throw new ArgumentError(
-        `${count} blocks need ${bytes} bytes, the buffer has ${buffer.byteLength}`,
-      );
+  read(lba: Lba, count: number, options: ReadOptions = {}): Promise<Uint8Array> {
+    try {
+      const first = checkRange(lba, count);
+      const bytes = this.#bytesOf(count);
+      const buffer = options.buffer ?? new Uint8Array(bytes);
+      if (buffer.byteLength < bytes) {
+        throw new ArgumentError(
+          `${count} blocks need ${bytes} bytes, the buffer has ${buffer.byteLength}`,
+        );
+      }
+      const into = buffer.byteLength === bytes ? buffer : buffer.subarray(0, bytes);
+      return this.#transfer(this.#reads, first, count, into, options, () => into);
+    } catch (error) {
+      return refused(error);
     }
-    const into = buffer.byteLength === bytes ? buffer : buffer.subarray(0, bytes);
-    await this.#transfer('Read', IoOpcode.read, 'toHost', first, count, into, {}, options);
-    return into;
   }
 
   /** `data` is whole blocks. */
-  async write(lba: number | bigint, data: Uint8Array, options: WriteOptions = {}): Promise<void> {
-    const count = this.#blocksOf(data);
-    const first = checkRange(lba, count);
-    const flags = { fua: options.fua ?? false };
-    await this.#transfer(
-      'Write',
-      IoOpcode.write,
-      'toController',
-      first,
-      count,
-      data,
-      flags,
-      options,
-    );
+  write(lba: Lba, data: Uint8Array, options: WriteOptions = {}): Promise<void> {
+    const kind = options.fua === true ? this.#lastingWrites : this.#writes;
+    return this.#send(kind, lba, data, options);
   }
 
   /** Rejects with the status Compare Failure when a block differs. */
-  async compare(lba: number | bigint, data: Uint8Array, options: IoOptions = {}): Promise<void> {
-    const count = this.#blocksOf(data);
-    const first = checkRange(lba, count);
-    await this.#transfer(
-      'Compare',
-      IoOpcode.compare,
-      'toController',
-      first,
-      count,
-      data,
-      {},
-      options,
-    );
+  compare(lba: Lba, data: Uint8Array, options: IoOptions = {}): Promise<void> {
+    return this.#send(this.#compares, lba, data, options);
   }
 
   /** Everything written before it is on stable storage when it resolves. */
   async flush(options: IoOptions = {}): Promise<void> {
     const sqe = Sqe.encode({ opcode: IoOpcode.flush, psdt: PSDT_SGL, nsid: this.nsid });
-    await this.#run('Flush', sqe, { kind: 'none' }, options).result;
+    await this.#run('Flush', sqe, { kind: 'none' }, options, nothing).result;
   }
 
-  async writeZeroes(
-    lba: number | bigint,
-    count: number,
-    options: WriteZeroesOptions = {},
-  ): Promise<void> {
+  async writeZeroes(lba: Lba, count: number, options: WriteZeroesOptions = {}): Promise<void> {
     const flags = { fua: options.fua ?? false, deac: options.deallocate ?? false };
-    const limit = this.#host.writeZeroesBytesMax;
-    await this.#onBlocks('Write Zeroes', IoOpcode.writeZeroes, lba, count, limit, flags, options);
+    const commands = this.#kind('Write Zeroes', IoOpcode.writeZeroes, flags);
+    await this.#onBlocks(commands, lba, count, this.#host.writeZeroesBytesMax, options);
   }
 
   /** The controller reads the blocks and reports what it cannot read; no data is transferred. */
-  async verify(lba: number | bigint, count: number, options: IoOptions = {}): Promise<void> {
-    const limit = this.#host.verifyBytesMax;
-    await this.#onBlocks('Verify', IoOpcode.verify, lba, count, limit, {}, options);
+  async verify(lba: Lba, count: number, options: IoOptions = {}): Promise<void> {
+    const commands = this.#kind('Verify', IoOpcode.verify);
+    await this.#onBlocks(commands, lba, count, this.#host.verifyBytesMax, options);
   }
 
   /** The blocks are no longer needed; a file on the target gets holes. */
@@ -189,7 +184,7 @@ export class Namespace {
       command.forEach((range, index) => {
         DatasetManagementRange.write(bytes, index * DatasetManagementRange.size, range);
       });
-      return this.#run('Dataset Management', sqe, { kind: 'send', bytes }, options);
+      return this.#run('Dataset Management', sqe, { kind: 'send', bytes }, options, nothing);
     });
   }
 
@@ -214,7 +209,17 @@ export class Namespace {
     return data.byteLength / this.lbaSize;
   }
 
-  #run(name: string, sqe: Uint8Array, data: CommandData, options: IoOptions): RunningCommand {
+  #kind(name: string, opcode: number, flags: BlockFlags = {}): BlockCommands {
+    return new BlockCommands(name, opcode, this.nsid, flags);
+  }
+
+  #run<T>(
+    name: string,
+    sqe: Uint8Array,
+    data: CommandData,
+    options: IoOptions,
+    answer: () => T,
+  ): RunningCommand<T> {
     if (this.#removed) {
       throw new DisconnectedError(`${name}: the controller has no namespace ${this.nsid} any more`);
     }
@@ -222,106 +227,99 @@ export class Namespace {
       signal: options.signal,
       timeoutMs: options.timeoutMs ?? this.#host.commandTimeoutMs,
     };
-    return this.#host.pickQueue().run({ name, sqe, data }, command);
-  }
-
-  /** Valid until the next call. */
-  #blockSqe(opcode: number, piece: Piece, flags: BlockFlags): Uint8Array {
-    BlockCommand.fill(blockView, 0, {
-      opcode,
-      psdt: PSDT_SGL,
-      nsid: this.nsid,
-      slba: piece.lba,
-      nlb: piece.blocks - 1,
-      ...flags,
-    });
-    return blockSqe;
+    return this.#host.pickQueue().runFor(answer, { name, sqe, data }, command);
   }
 
   async #onBlocks(
-    name: string,
-    opcode: number,
-    lba: number | bigint,
+    commands: BlockCommands,
+    lba: Lba,
     count: number,
     bytesMax: number,
-    flags: BlockFlags,
     options: IoOptions,
   ): Promise<void> {
     const first = checkRange(lba, count);
     const pieces = split(first, count, blocksPerCommand(bytesMax, this.lbaSize), this.lbaSize);
-    await runAll(pieces, (piece) =>
-      this.#run(name, this.#blockSqe(opcode, piece, flags), { kind: 'none' }, options),
-    );
+    await runAll(pieces, (piece) => {
+      const sqe = commands.on(piece.lba, piece.blocks);
+      return this.#run(commands.name, sqe, { kind: 'none' }, options, nothing);
+    });
   }
 
-  async #transfer(
-    name: string,
-    opcode: number,
-    direction: 'toController' | 'toHost',
-    first: bigint,
+  #send(kind: Transfers, lba: Lba, data: Uint8Array, options: IoOptions): Promise<void> {
+    try {
+      const count = this.#blocksOf(data);
+      return this.#transfer(kind, checkRange(lba, count), count, data, options, nothing);
+    } catch (error) {
+      return refused(error);
+    }
+  }
+
+  #transfer<T>(
+    kind: Transfers,
+    first: Lba,
     count: number,
     memory: Uint8Array,
-    flags: BlockFlags,
     options: IoOptions,
-  ): Promise<void> {
+    answer: () => T,
+  ): Promise<T> {
     const { lbaSize } = this;
     const blocksMax = blocksPerCommand(this.#host.transferBytesMax, lbaSize);
-    const start = (piece: Piece): RunningCommand => {
-      const length = piece.blocks * lbaSize;
-      const part =
-        length === memory.byteLength
-          ? memory
-          : memory.subarray(piece.offset, piece.offset + length);
-      const sqe = this.#blockSqe(opcode, piece, flags);
-      const registered = this.#host.pool.find(part);
-      if (!registered) return this.#copied(name, sqe, direction, part, options);
-      const data = {
-        kind: 'registered',
-        direction,
-        memory: registered,
-        offset: part.byteOffset,
-        length: part.byteLength,
-      } as const;
-      return this.#run(name, sqe, data, options);
-    };
     // Most requests are one command: without what several need.
-    if (count <= blocksMax) await start({ lba: first, blocks: count, offset: 0 }).result;
-    else await runAll(split(first, count, blocksMax, lbaSize), start);
+    if (count <= blocksMax) return this.#one(kind, first, count, memory, options, answer).result;
+    const pieces = split(first, count, blocksMax, lbaSize);
+    return runAll(pieces, ({ lba, blocks, offset }) => {
+      const part = memory.subarray(offset, offset + blocks * lbaSize);
+      return this.#one(kind, lba, blocks, part, options, nothing);
+    }).then(answer);
+  }
+
+  #one<T>(
+    { commands, direction }: Transfers,
+    lba: Lba,
+    blocks: number,
+    part: Uint8Array,
+    options: IoOptions,
+    answer: () => T,
+  ): RunningCommand<T> {
+    const { name } = commands;
+    const sqe = commands.on(lba, blocks);
+    const memory = this.#host.pool.find(part);
+    if (!memory) return this.#copied(name, sqe, direction, part, options, answer);
+    const { byteOffset: offset, byteLength: length } = part;
+    const data = { kind: 'registered', direction, memory, offset, length } as const;
+    return this.#run(name, sqe, data, options, answer);
   }
 
   /** Through a buffer of the pool, which is reused only when the command's key is dead. */
-  #copied(
+  #copied<T>(
     name: string,
     sqe: Uint8Array,
     direction: 'toController' | 'toHost',
     part: Uint8Array,
     options: IoOptions,
-  ): RunningCommand {
+    answer: () => T,
+  ): RunningCommand<T> {
     const { pool } = this.#host;
     const length = part.byteLength;
     const memory = pool.take(length);
     const bounce = new Uint8Array(memory.memory, 0, length);
     if (direction === 'toController') bounce.set(part);
     const data = { kind: 'registered', direction, memory, offset: 0, length } as const;
-    let running: RunningCommand;
+    let running: RunningCommand<T>;
     try {
-      running = this.#run(name, sqe, data, options);
+      running = this.#run(name, sqe, data, options, () => {
+        // The caller's own memory is never named by a command.
+        if (direction === 'toHost') part.set(bounce);
+        return answer();
+      });
     } catch (error) {
       pool.give(memory);
       throw error;
     }
-    const result = running.result.then(
-      (done) => {
-        if (direction === 'toHost') part.set(bounce);
-        pool.give(memory);
-        return done;
-      },
-      (error: unknown) => {
-        pool.give(memory);
-        throw error;
-      },
-    );
-    // The caller's own memory is never named by a command.
-    return { result, released: running.released };
+    const giveBack = (): void => {
+      pool.give(memory);
+    };
+    running.result.then(giveBack, giveBack);
+    return running;
   }
 }

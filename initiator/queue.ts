@@ -53,28 +53,37 @@ export interface CommandResult {
   readonly data: Uint8Array;
 }
 
-export interface RunningCommand {
-  readonly result: Promise<CommandResult>;
+export interface RunningCommand<T = CommandResult> {
+  readonly result: Promise<T>;
   /** Resolves, never rejects, when nothing can touch the command's memory any more. */
   readonly released: Promise<void>;
 }
 
+/** What the caller is told of a success. */
+type Answer<T> = (result: bigint, data: Uint8Array) => T;
+
+const allOfIt: Answer<CommandResult> = (result, data) => ({ result, data });
+
 /** A command on its way. */
-class Pending implements RunningCommand {
+class Pending<T = unknown> implements RunningCommand<T> {
+  readonly tag: Tag;
   readonly name: string;
   readonly memory: RegisteredMemory | undefined;
-  readonly result: Promise<CommandResult>;
-  resolve!: (result: CommandResult) => void;
+  readonly result: Promise<T>;
+  resolve!: (answer: T) => void;
   reject!: (error: Error) => void;
   settled = false;
-  deadline: Deadline | undefined;
+  deadline: Deadline<Pending> | undefined;
   signal: AbortSignal | undefined;
   onAbort: (() => void) | undefined;
+  readonly #answer: Answer<T>;
   #released: Promise<void> | undefined;
   #release: (() => void) | undefined;
   #over = false;
 
-  constructor({ name, data }: CommandRequest) {
+  constructor(tag: Tag, { name, data }: CommandRequest, answer: Answer<T>) {
+    this.tag = tag;
+    this.#answer = answer;
     this.name = name;
     this.memory = data.kind === 'registered' ? data.memory : undefined;
     this.result = new Promise((resolve, reject) => {
@@ -91,6 +100,10 @@ class Pending implements RunningCommand {
           this.#release = resolve;
         });
     return this.#released;
+  }
+
+  succeed(result: bigint, data: Uint8Array): void {
+    this.resolve(this.#answer(result, data));
   }
 
   /** Nothing can touch its memory any more. */
@@ -139,7 +152,7 @@ export class Queue {
   readonly #onClosed: (() => void)[] = [];
   /** Commands that a dying queue gave back: `queueClosed` follows, and knows why it died. */
   readonly #dying: Pending[] = [];
-  readonly #deadlines: Deadlines;
+  readonly #deadlines: Deadlines<Pending>;
   #state: State;
   #connected: ((result: EstablishedEvent | ConnectFailedEvent) => void) | undefined;
   #diedBecause = '';
@@ -152,7 +165,10 @@ export class Queue {
   ) {
     this.#options = options;
     this.#door = options.runtime.door;
-    this.#deadlines = new Deadlines(options.clock);
+    this.#deadlines = new Deadlines(options.clock, (pending, ms) => {
+      const { name, released } = pending;
+      this.#giveUp(pending, new CommandTimeoutError(name, ms, released));
+    });
     this.#id = id;
     this.#state = state;
     this.#onPathEvent = onPathEvent;
@@ -201,6 +217,15 @@ export class Queue {
   }
 
   run(request: CommandRequest, options: CommandOptions): RunningCommand {
+    return this.runFor(allOfIt, request, options);
+  }
+
+  /** The same; `result` resolves with what `answer` makes of it: no second promise has to wait for the first. */
+  runFor<T>(
+    answer: Answer<T>,
+    request: CommandRequest,
+    options: CommandOptions,
+  ): RunningCommand<T> {
     if (this.#state !== 'live') {
       const error = new DisconnectedError(`${request.name}: ${this.#gone()}`);
       return { result: Promise.reject(error), released: Promise.resolve() };
@@ -212,9 +237,10 @@ export class Queue {
     }
     const tag = this.#submit(request);
     this.#options.runtime.submitted();
-    const pending = new Pending(request);
-    this.#pending.set(tag, pending);
-    this.#watch(tag, pending, options);
+    const pending = new Pending(tag, request, answer);
+    // Only its answer knows the type.
+    this.#pending.set(tag, pending as Pending);
+    this.#watch(pending as Pending, options);
     return pending;
   }
 
@@ -249,18 +275,12 @@ export class Queue {
     }
   }
 
-  #watch(tag: Tag, pending: Pending, options: CommandOptions): void {
-    const { signal, timeoutMs } = options;
-    if (timeoutMs > 0) {
-      pending.deadline = this.#deadlines.add(timeoutMs, () => {
-        const { name, released } = pending;
-        this.#giveUp(tag, pending, new CommandTimeoutError(name, timeoutMs, released));
-      });
-    }
+  #watch(pending: Pending, { signal, timeoutMs }: CommandOptions): void {
+    if (timeoutMs > 0) pending.deadline = this.#deadlines.add(timeoutMs, pending);
     if (!signal) return;
     const onAbort = (): void => {
       const { name, released } = pending;
-      this.#giveUp(tag, pending, new CommandAbortedError(name, signal.reason, released));
+      this.#giveUp(pending, new CommandAbortedError(name, signal.reason, released));
     };
     pending.signal = signal;
     pending.onAbort = onAbort;
@@ -274,12 +294,12 @@ export class Queue {
     pending.onAbort = undefined;
   }
 
-  #giveUp(tag: Tag, pending: Pending, error: Error): void {
+  #giveUp(pending: Pending, error: Error): void {
     this.#unwatch(pending);
     if (pending.settled) return;
     pending.settled = true;
     pending.reject(error);
-    if (this.#state === 'live') this.#door.cancel(this.#id, tag);
+    if (this.#state === 'live') this.#door.cancel(this.#id, pending.tag);
   }
 
   #handle(event: QueueEvent): void {
@@ -323,7 +343,7 @@ export class Queue {
     }
     pending.settled = true;
     const { status, result, data } = event;
-    if (status === 0) pending.resolve({ result, data });
+    if (status === 0) pending.succeed(result, data);
     else pending.reject(new NvmeStatusError(status, pending.name, { result }));
   }
 

@@ -4,6 +4,7 @@
  */
 import { KEYED_LENGTH_MAX } from '../native/wire/sgl.ts';
 import { DSM_RANGES_MAX } from '../native/wire/sqe.ts';
+import type { Lba } from './block-commands.ts';
 import { ArgumentError, CommandAbortedError, CommandTimeoutError } from './errors.ts';
 import type { RunningCommand } from './queue.ts';
 
@@ -15,7 +16,7 @@ const LBA_LIMIT = 1n << 64n;
 const RANGE_BLOCKS_MAX = 0xffff_ffff;
 
 export interface Piece {
-  readonly lba: bigint;
+  readonly lba: Lba;
   readonly blocks: number;
   /** Where its first byte lies in the caller's buffer. */
   readonly offset: number;
@@ -31,12 +32,16 @@ export function blocksPerCommand(transferBytes: number, lbaSize: number): number
   return Math.max(1, Math.min(Math.floor(transferBytes / lbaSize), COMMAND_BLOCKS_MAX));
 }
 
-function isWhole(value: number | bigint): boolean {
+function isWhole(value: Lba): boolean {
   return typeof value === 'bigint' || Number.isSafeInteger(value);
 }
 
-/** Refuses what no namespace can hold, so that a sum of LBAs never wraps. */
-export function checkRange(lba: number | bigint, count: number | bigint): bigint {
+/** Refuses what no namespace can hold, so that a sum of LBAs never wraps. A number when all of the range are. */
+export function checkRange(lba: Lba, count: Lba): Lba {
+  if (typeof lba === 'number' && typeof count === 'number') {
+    const whole = Number.isInteger(lba) && Number.isInteger(count);
+    if (whole && lba >= 0 && count >= 1 && Number.isSafeInteger(lba + count)) return lba;
+  }
   if (!isWhole(lba) || !isWhole(count))
     throw new ArgumentError(`LBA ${lba} and count ${count} must be whole numbers`);
   const first = BigInt(lba);
@@ -48,22 +53,26 @@ export function checkRange(lba: number | bigint, count: number | bigint): bigint
   return first;
 }
 
+function plus(lba: Lba, blocks: number): Lba {
+  return typeof lba === 'number' ? lba + blocks : lba + BigInt(blocks);
+}
+
 export function* split(
-  lba: bigint,
+  lba: Lba,
   count: number,
   blocksMax: number,
   lbaSize: number,
 ): Generator<Piece> {
   for (let done = 0; done < count;) {
     const blocks = Math.min(blocksMax, count - done);
-    yield { lba: lba + BigInt(done), blocks, offset: done * lbaSize };
+    yield { lba: plus(lba, done), blocks, offset: done * lbaSize };
     done += blocks;
   }
 }
 
 export interface BlockRange {
-  readonly lba: number | bigint;
-  readonly count: number | bigint;
+  readonly lba: Lba;
+  readonly count: Lba;
 }
 
 export interface DeallocateLimits {
@@ -90,7 +99,7 @@ export function* splitRanges(
   let command: WireRange[] = [];
   let blocks = 0n;
   for (const range of ranges) {
-    let slba = checkRange(range.lba, range.count);
+    let slba = BigInt(checkRange(range.lba, range.count));
     let left = BigInt(range.count);
     while (left > 0n) {
       const length = left < rangeMax ? left : rangeMax;
@@ -115,7 +124,7 @@ export function* splitRanges(
  */
 export async function runAll<T>(
   items: Iterable<T>,
-  start: (item: T) => RunningCommand,
+  start: (item: T) => RunningCommand<unknown>,
 ): Promise<void> {
   const iterator = items[Symbol.iterator]();
   const unreleased = new Set<Promise<void>>();

@@ -124,6 +124,14 @@ function connectRequest(record: EventRecord): DoorEvent {
   };
 }
 
+/** Dwords 0 and 1; most are zero, and a bigint costs an allocation. */
+function resultOf({ view, payload }: EventRecord): bigint {
+  const { result } = Cqe.fields;
+  const at = payload + result.offset;
+  const zero = view.getUint32(at, true) === 0 && view.getUint32(at + 4, true) === 0;
+  return zero ? 0n : result.get(view, payload);
+}
+
 function completion(record: EventRecord): DoorEvent {
   if (record.firstBytes !== CQE_BYTES) {
     throw new RangeError(`completion with an entry of ${record.firstBytes} bytes`);
@@ -135,7 +143,7 @@ function completion(record: EventRecord): DoorEvent {
     tag: record.tag,
     transport: entry(TRANSPORTS, record.code, 'transport outcome'),
     status: CqeStatus.fields.field.get(record.view, record.payload),
-    result: Cqe.fields.result.get(record.view, record.payload),
+    result: resultOf(record),
     data: record.second,
   };
 }

@@ -25,8 +25,8 @@ Argument Argument::operator[](const char* field) const {
 }
 
 double Argument::number() const {
-  if (!value_.IsNumber()) refuse("a number");
-  const double given = value_.As<Napi::Number>().DoubleValue();
+  double given;
+  if (napi_get_value_double(value_.Env(), value_, &given) != napi_ok) refuse("a number");
   if (std::trunc(given) != given || std::isinf(given)) refuse("an integer");
   return given;
 }
@@ -127,19 +127,22 @@ size_t Argument::word_or(size_t fallback, std::initializer_list<const char*> wor
 }
 
 std::span<uint8_t> Argument::bytes(size_t least, size_t most) const {
-  if (!value_.IsTypedArray() ||
-      value_.As<Napi::TypedArray>().TypedArrayType() != napi_uint8_array) {
+  // One call, where Napi::Uint8Array would make five: commands of JavaScript come through here.
+  napi_typedarray_type type;
+  size_t length;
+  void* data;
+  if (napi_get_typedarray_info(value_.Env(), value_, &type, &length, &data, nullptr, nullptr) !=
+          napi_ok ||
+      type != napi_uint8_array) {
     refuse("a Uint8Array");
   }
-  auto array = value_.As<Napi::Uint8Array>();
-  const size_t length = array.ByteLength();
   if (length < least || length > most) {
     out_of_range(least == most ? std::to_string(least) + " bytes long"
                                : "from " + std::to_string(least) + " to " + std::to_string(most) +
                                      " bytes long");
   }
   if (length == 0) return {};
-  return {array.Data(), length};
+  return {static_cast<uint8_t*>(data), length};
 }
 
 std::vector<uint8_t> Argument::copied_bytes(size_t most) const {

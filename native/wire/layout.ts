@@ -22,6 +22,12 @@ export interface WordField extends Field<number> {
   readonly size: 1 | 2 | 4;
 }
 
+/** A little-endian integer of eight bytes. */
+export interface WideField extends Field<bigint> {
+  /** The same as `set`, for whole numbers up to 2^53. */
+  setNumber(view: DataView, base: number, value: number): void;
+}
+
 type Declared = Readonly<Record<string, Field<unknown>>>;
 
 /** The record a set of fields reads to. */
@@ -41,9 +47,10 @@ export function viewOf(bytes: Uint8Array): DataView {
   return new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
 }
 
-function checkInteger(value: number, width: number): void {
-  if (!Number.isInteger(value) || value < 0 || value >= 2 ** width) {
-    throw new RangeError(`${value} does not fit ${width} bits`);
+/** `span`: 2 to the power of the bits. */
+function checkInteger(value: number, span: number): void {
+  if (!Number.isInteger(value) || value < 0 || value >= span) {
+    throw new RangeError(`${value} does not fit ${Math.log2(span)} bits`);
   }
 }
 
@@ -53,7 +60,7 @@ export function u8(offset: number): WordField {
     size: 1,
     get: (view, base) => view.getUint8(base + offset),
     set: (view, base, value) => {
-      checkInteger(value, 8);
+      checkInteger(value, 2 ** 8);
       view.setUint8(base + offset, value);
     },
   };
@@ -65,7 +72,7 @@ export function u16(offset: number): WordField {
     size: 2,
     get: (view, base) => view.getUint16(base + offset, true),
     set: (view, base, value) => {
-      checkInteger(value, 16);
+      checkInteger(value, 2 ** 16);
       view.setUint16(base + offset, value, true);
     },
   };
@@ -78,7 +85,7 @@ export function u24(offset: number): Field<number> {
     get: (view, base) =>
       view.getUint16(base + offset, true) + view.getUint8(base + offset + 2) * 0x10000,
     set: (view, base, value) => {
-      checkInteger(value, 24);
+      checkInteger(value, 2 ** 24);
       view.setUint16(base + offset, value & 0xffff, true);
       view.setUint8(base + offset + 2, value >>> 16);
     },
@@ -91,13 +98,13 @@ export function u32(offset: number): WordField {
     size: 4,
     get: (view, base) => view.getUint32(base + offset, true),
     set: (view, base, value) => {
-      checkInteger(value, 32);
+      checkInteger(value, 2 ** 32);
       view.setUint32(base + offset, value, true);
     },
   };
 }
 
-export function u64(offset: number): Field<bigint> {
+export function u64(offset: number): WideField {
   return {
     offset,
     size: 8,
@@ -105,6 +112,13 @@ export function u64(offset: number): Field<bigint> {
     set: (view, base, value) => {
       if (value < 0n || value >= 1n << 64n) throw new RangeError(`${value} does not fit 64 bits`);
       view.setBigUint64(base + offset, value, true);
+    },
+    setNumber: (view, base, value) => {
+      if (!Number.isSafeInteger(value) || value < 0) {
+        throw new RangeError(`${value} does not fit 53 bits`);
+      }
+      view.setUint32(base + offset, value % 2 ** 32, true);
+      view.setUint32(base + offset + 4, Math.floor(value / 2 ** 32), true);
     },
   };
 }
@@ -138,7 +152,7 @@ export function bits(word: WordField, shift: number, width: number): Field<numbe
     width,
     get: (view, base) => Math.floor(word.get(view, base) / scale) % span,
     set: (view, base, value) => {
-      checkInteger(value, width);
+      checkInteger(value, span);
       const old = word.get(view, base);
       const mine = Math.floor(old / scale) % span;
       word.set(view, base, old - mine * scale + value * scale);
@@ -192,7 +206,7 @@ export function spacePadded(offset: number, size: number): Field<string> {
       if (value.length > size) throw new RangeError(`"${value}" does not fit ${size} bytes`);
       for (let index = 0; index < size; index++) {
         const code = index < value.length ? value.charCodeAt(index) : 0x20;
-        checkInteger(code, 7);
+        checkInteger(code, 2 ** 7);
         view.setUint8(base + offset + index, code);
       }
     },

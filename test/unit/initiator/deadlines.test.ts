@@ -5,12 +5,12 @@ import { ManualClock } from '../../../native/common/clock.ts';
 describe('deadlines of commands', () => {
   function setUp() {
     const clock = new ManualClock();
-    const deadlines = new Deadlines(clock);
     const fired: string[] = [];
-    const add = (ms: number, name: string) =>
-      deadlines.add(ms, () => {
-        fired.push(`${name}@${clock.now()}`);
-      });
+    const deadlines = new Deadlines<string>(clock, (name, ms) => {
+      fired.push(`${name}@${clock.now()}`);
+      if (name === 'again') deadlines.add(ms, 'later');
+    });
+    const add = (ms: number, name: string) => deadlines.add(ms, name);
     return { clock, deadlines, fired, add };
   }
 
@@ -47,14 +47,12 @@ describe('deadlines of commands', () => {
   });
 
   it('may be added from inside one that falls due', () => {
-    const { clock, deadlines, fired, add } = setUp();
-    deadlines.add(20, () => {
-      add(20, 'later');
-    });
+    const { clock, fired, add } = setUp();
+    add(20, 'again');
     clock.advance(39);
-    expect(fired).to.deep.equal([]);
+    expect(fired).to.deep.equal(['again@20']);
     clock.advance(1);
-    expect(fired).to.deep.equal(['later@40']);
+    expect(fired).to.deep.equal(['again@20', 'later@40']);
   });
 
   it('stop with their queue', () => {

@@ -8,7 +8,9 @@ import {
   CommandTimeoutError,
   DisconnectedError,
 } from '../../../initiator/errors.ts';
-import { splitRanges, transferBytesMax } from '../../../initiator/transfers.ts';
+import { BlockCommands } from '../../../initiator/block-commands.ts';
+import { checkRange, split, splitRanges, transferBytesMax } from '../../../initiator/transfers.ts';
+import { IoOpcode } from '../../../native/wire/opcodes.ts';
 import { BlockCommand, DatasetManagementRange } from '../../../native/wire/sqe.ts';
 import { STATUS_TABLE } from '../../../native/wire/status.ts';
 import type { StatusName } from '../../../native/wire/status.ts';
@@ -87,6 +89,24 @@ describe('reads and writes', () => {
     for (let i = 0; i < 6; i += 1) peer.answer('read');
     await Promise.all(reads);
     await controller.disconnect();
+  });
+
+  it('name the same blocks, whether the LBA is a number or a bigint', () => {
+    const commands = new BlockCommands('Read', IoOpcode.read, 1);
+    const named = (lba: number | bigint) =>
+      [...split(checkRange(lba, 20), 20, 16, 512)].map((piece) => {
+        const { slba, nlb } = BlockCommand.decode(commands.on(piece.lba, piece.blocks));
+        return [slba, nlb];
+      });
+    const largest = Number.MAX_SAFE_INTEGER;
+    for (const lba of [0, 7, 2 ** 32 - 17, 2 ** 32, largest - 20, largest - 1, largest]) {
+      const expected = [
+        [BigInt(lba), 15],
+        [BigInt(lba) + 16n, 3],
+      ];
+      expect(named(lba)).to.deep.equal(expected);
+      expect(named(BigInt(lba))).to.deep.equal(expected);
+    }
   });
 
   it('refuse arguments that no controller can answer', async () => {

@@ -107,6 +107,27 @@ describe('layout', () => {
     expect(() => layout(8, { a: u64(0) }).encode({ a: 1n << 64n })).to.throw(RangeError);
   });
 
+  it('writes eight bytes from a number as from a bigint', () => {
+    const Word = layout(8, { word: u64(0) });
+    const view = new DataView(new ArrayBuffer(8));
+    for (const value of [
+      0,
+      1,
+      0xffff_ffff,
+      2 ** 32,
+      0x12_3456_789a_bcde,
+      Number.MAX_SAFE_INTEGER,
+    ]) {
+      Word.fields.word.setNumber(view, 0, value);
+      expect(Word.fields.word.get(view, 0)).to.equal(BigInt(value));
+    }
+    for (const value of [-1, 0.5, NaN, Infinity, 2 ** 53]) {
+      expect(() => {
+        Word.fields.word.setNumber(view, 0, value);
+      }).to.throw(RangeError, `${value} does not fit 53 bits`);
+    }
+  });
+
   it('refuses bytes that are too short, at any place', () => {
     const Four = layout(4, { a: u32(0) });
     for (let length = 0; length < 4; length++) {
