@@ -78,7 +78,7 @@ export class AnaAccess {
     const view: View = { port, refused: new Map() };
     this.#views.set(id, view);
     for (const group of this.states.groups) {
-      void this.#apply(id, view, group, this.states.state(port, group));
+      void this.#apply(id, view, group, this.states.ruled(port, group));
       this.#watchGroup(port, group);
     }
   }
@@ -114,7 +114,7 @@ export class AnaAccess {
   async #set(rule: AnaRule): Promise<{ readonly drained: Promise<unknown> }> {
     const { group, state } = rule;
     const changed = [...this.#views].filter(
-      ([, { port }]) => (rule.port ?? port) === port && this.states.state(port, group) !== state,
+      ([, { port }]) => (rule.port ?? port) === port && this.states.ruled(port, group) !== state,
     );
     const drained = Promise.all(changed.map(([id, view]) => this.#apply(id, view, group, state)));
     const refuses = ANA_STATES[state].status !== 0;
@@ -132,7 +132,7 @@ export class AnaAccess {
   /** Ports that were added while native was asked took the state of before. */
   async #applyLate(group: number): Promise<void> {
     const views = [...this.#views].map(([id, view]) =>
-      this.#apply(id, view, group, this.states.state(view.port, group)),
+      this.#apply(id, view, group, this.states.ruled(view.port, group)),
     );
     await Promise.all(views);
   }
@@ -144,7 +144,7 @@ export class AnaAccess {
   }
 
   #watchGroup(port: string, group: number): void {
-    this.#watch.update(port, group, this.states.state(port, group) === 'change');
+    this.#watch.update(port, group, this.states.ruled(port, group) === 'change');
   }
 
   /** Asks native only where its answer differs. */

@@ -7,6 +7,7 @@ import type { AnaPage } from './ana.ts';
 export class AnaLogReader {
   readonly #build: (groupsOnly: boolean) => AnaPage;
   #last: { readonly groupsOnly: boolean; readonly page: AnaPage } | undefined;
+  #onRead: (() => void)[] = [];
 
   constructor(build: (groupsOnly: boolean) => AnaPage) {
     this.#build = build;
@@ -24,7 +25,25 @@ export class AnaLogReader {
     return this.#last?.page.changeCount !== changeCount;
   }
 
+  /** The host follows ANA: it has read the page. */
+  get followed(): boolean {
+    return this.#last !== undefined;
+  }
+
+  /** The host has all of what was read last, and it is not stale. */
+  current(): void {
+    for (const resolve of this.#onRead.splice(0)) resolve();
+  }
+
+  /** Resolves at the next `current`, or when the association has ended. */
+  nextRead(): Promise<void> {
+    return new Promise((resolve) => {
+      this.#onRead.push(resolve);
+    });
+  }
+
   clear(): void {
     this.#last = undefined;
+    this.current();
   }
 }

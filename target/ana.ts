@@ -78,13 +78,22 @@ export class AnaStates {
   /** Of members, which every port sees, and of states. */
   readonly #common = new ChangeCounts();
   readonly #own = new Map<string, ChangeCounts>();
+  /** Ports that hosts are asked to leave. */
+  #withdrawn: ReadonlySet<string> = new Set();
 
   constructor(rules: readonly AnaRule[]) {
     for (const rule of rules.filter(({ port }) => port === undefined)) this.#put(rule);
     for (const rule of rules.filter(({ port }) => port !== undefined)) this.#put(rule);
   }
 
+  /** As hosts are told. */
   state(port: string, group: number): AnaStateName {
+    const state = this.ruled(port, group);
+    return this.#withdrawn.has(port) && ANA_STATES[state].status === 0 ? 'inaccessible' : state;
+  }
+
+  /** As I/O is treated: what the rules say. */
+  ruled(port: string, group: number): AnaStateName {
     return this.#ports.get(port)?.get(group) ?? this.#everywhere.get(group) ?? 'optimized';
   }
 
@@ -109,6 +118,21 @@ export class AnaStates {
   set(rule: AnaRule, changed: Iterable<string>): void {
     this.#put(rule);
     for (const port of changed) this.#countsOf(port).add(rule.group);
+  }
+
+  /**
+   * At these ports hosts are told that nothing can be reached, though it can; at all others the truth. Returns those of `known`
+   * where they are told something else than before.
+   */
+  withdraw(
+    ports: ReadonlySet<string>,
+    known: readonly string[],
+    groups: ReadonlySet<number>,
+  ): ReadonlySet<string> {
+    const changed = known.filter((port) => ports.has(port) !== this.#withdrawn.has(port));
+    this.#withdrawn = ports;
+    for (const port of changed) for (const group of groups) this.#countsOf(port).add(group);
+    return new Set(changed);
   }
 
   /** A namespace joined the group or left it. */

@@ -147,6 +147,11 @@ export class Controller implements PropertySource {
     return this.#context;
   }
 
+  /** Its host hears of ANA states, and acts on them. */
+  get followsAna(): boolean {
+    return !this.discovery && this.anaLog.followed && this.#wants('anaChange');
+  }
+
   /** Of the namespace's group, at the port of this controller. */
   anaState({ anaGroup }: Namespace): AnaStateName {
     return this.subsystem.ana.states.state(this.arrival.endpoint, anaGroup);
@@ -342,6 +347,7 @@ export class Controller implements PropertySource {
     this.#machine.move('deleted');
     this.keepAlive.stop();
     this.asyncEvents.clear();
+    this.anaLog.clear();
     const queues = [...this.ioQueues.values(), this.adminQueue];
     for (const queue of queues) queue.close();
     this.#quiet = this.#endLife(queues);

@@ -21,6 +21,10 @@ export interface DrainTools {
   controllers(): readonly Controller[];
   /** Discovery shows something else now. */
   changed(): void;
+  /** Asks hosts to take their other paths; resolves when those that know how have. */
+  farewell(): Promise<void>;
+  /** They may come back. */
+  welcome(): void;
 }
 
 export class Drain {
@@ -46,8 +50,10 @@ export class Drain {
     }
     const found = this.#tools.controllers().length;
     if (found > 0 && waitMs > 0) await this.#wait(waitMs);
+    if (this.active) await this.#tools.farewell();
     const rest = this.#tools.controllers();
     const left = Math.max(0, found - rest.length);
+    // Read again: meanwhile it may have been resumed.
     if (!this.active) return { left, ended: 0, drained: false };
     await Promise.all(rest.map((controller) => controller.close('the target is drained')));
     return { left, ended: rest.length, drained: true };
@@ -58,6 +64,7 @@ export class Drain {
     if (!this.#active) return;
     this.#active = false;
     this.#wake();
+    this.#tools.welcome();
     this.#tools.changed();
   }
 

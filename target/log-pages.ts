@@ -98,6 +98,7 @@ function commandsSupported({ discovery }: Controller): Uint8Array {
 function anaRead(controller: Controller): void {
   const { subsystem, arrival, anaLog } = controller;
   if (anaLog.stale(subsystem.ana.states.changeCount(arrival.endpoint))) controller.anaChanged();
+  else anaLog.current();
 }
 
 function featureIdentifiers(controller: Controller): Uint8Array {

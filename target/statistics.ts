@@ -3,9 +3,12 @@
  * made of two of them, or of one.
  */
 import type { Counters } from '../native/common/counters.ts';
-import type { QueueStatistics, ReactorInfo } from '../native/index.ts';
+import type { Door, QueueStatistics, ReactorInfo } from '../native/index.ts';
+import type { Controller } from './controller.ts';
 import type { QueueSummary } from './events.ts';
 import type { PlacementView } from './placement.ts';
+import { endpointsOn } from './port-resources.ts';
+import type { Port } from './port.ts';
 
 export interface QueueReport extends QueueSummary, Omit<QueueStatistics, 'queue' | 'reactor'> {
   /** Unique in the process; a queue that reconnects has another. */
@@ -36,7 +39,7 @@ export interface TargetStatistics {
 }
 
 /** A queue that TypeScript knows and native has figures of. */
-export function reportQueues(
+function reportQueues(
   known: ReadonlyMap<number, QueueSummary>,
   figures: readonly QueueStatistics[],
 ): QueueReport[] {
@@ -46,7 +49,7 @@ export function reportQueues(
   });
 }
 
-export function reportReactor(
+function reportReactor(
   { index, core, busyNs, idleNs, cpuNs }: ReactorInfo,
   placed: Pick<PlacementView, 'ioQueues' | 'adminQueues' | 'load'> | undefined,
   ports: readonly string[],
@@ -55,5 +58,33 @@ export function reportReactor(
   return {
     ...{ index, core, ports, ioQueues, adminQueues, load },
     ...{ busyNs: Number(busyNs), idleNs: Number(idleNs), cpuNs: Number(cpuNs) },
+  };
+}
+
+/** Waits for a loop iteration of each reactor. */
+export function takeStatistics(
+  door: Door,
+  controllers: readonly Controller[],
+  placement: readonly PlacementView[],
+  ports: readonly Port[],
+): TargetStatistics {
+  const known = new Map(
+    controllers.flatMap((controller) =>
+      [...controller.ioQueues.values()].map(
+        (queue) => [queue.id, controller.queueSummary(queue)] as const,
+      ),
+    ),
+  );
+  const placed = new Map(placement.map((view) => [view.reactor, view]));
+  return {
+    atMs: performance.now(),
+    queues: reportQueues(known, door.queueStatistics()),
+    reactors: door
+      .reactors()
+      .filter(({ index }) => placed.has(index))
+      .map((reactor) =>
+        reportReactor(reactor, placed.get(reactor.index), endpointsOn(ports, reactor.index)),
+      ),
+    counters: door.counters(),
   };
 }

@@ -272,6 +272,16 @@ export class Subsystem {
     });
   }
 
+  /** Tells hosts at these ports, as ADDRESS:PORT, to take other paths, and others that they may use theirs; I/O is served as before. */
+  withdraw(ports: ReadonlySet<string>): void {
+    if (this.#removing) return;
+    const groups = [...this.#namespaces.values()].map(({ anaGroup }) => anaGroup);
+    const changed = this.ana.states.withdraw(ports, this.ana.ports, new Set(groups));
+    for (const controller of this.controllers.values()) {
+      if (changed.has(controller.arrival.endpoint)) controller.anaChanged();
+    }
+  }
+
   /** A port that listens from now on, or does no more. */
   addPort(id: number, endpoint: string): void {
     if (!this.#removing) this.ana.addPort(id, endpoint);

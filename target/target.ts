@@ -48,23 +48,18 @@ import { DISCOVERY_CONFIG } from './discovery-config.ts';
 import { Drain } from './drain.ts';
 import type { DrainReport } from './drain.ts';
 import type { TargetEvents } from './events.ts';
+import { sayFarewell, welcomeBack } from './farewell.ts';
 import type { HostRules } from './host-access.ts';
 import { completeSubsystem } from './identity.ts';
 import { silentLog } from './log.ts';
 import type { Log } from './log.ts';
 import { Placement } from './placement.ts';
 import type { PlacementRule, PlacementView } from './placement.ts';
-import {
-  checkRulePort,
-  endpointsOn,
-  openPortDevice,
-  portsAt,
-  reactorsFor,
-} from './port-resources.ts';
+import { checkRulePort, openPortDevice, portsAt, reactorsFor } from './port-resources.ts';
 import { Port } from './port.ts';
 import { Referrals } from './referrals.ts';
 import { warnings } from './sharing.ts';
-import { reportQueues, reportReactor } from './statistics.ts';
+import { takeStatistics } from './statistics.ts';
 import type { TargetStatistics } from './statistics.ts';
 import { Subsystem } from './subsystem.ts';
 import { viewController, viewPort, viewSubsystem } from './views.ts';
@@ -147,6 +142,10 @@ export class Target extends EventEmitter<TargetEvents> implements FaultInjection
       changed: () => {
         this.#discoveryChanged();
       },
+      farewell: () => this.#farewell([...this.#ports.values()]),
+      welcome: () => {
+        welcomeBack(this.#nvmSubsystems());
+      },
     });
     const discovery = new Discovery({
       ports: { [Symbol.iterator]: () => this.#ports.values() },
@@ -226,30 +225,8 @@ export class Target extends EventEmitter<TargetEvents> implements FaultInjection
 
   /** What it did so far. Waits for a loop iteration of each of its reactors: for a look now and then. */
   statistics(): TargetStatistics {
-    const known = new Map(
-      this.#allControllers().flatMap((controller) =>
-        [...controller.ioQueues.values()].map(
-          (queue) => [queue.id, controller.queueSummary(queue)] as const,
-        ),
-      ),
-    );
     const { door } = this.#lease.runtime;
-    const placed = new Map(this.placement.map((view) => [view.reactor, view]));
-    return {
-      atMs: performance.now(),
-      queues: reportQueues(known, door.queueStatistics()),
-      reactors: door
-        .reactors()
-        .filter(({ index }) => placed.has(index))
-        .map((reactor) =>
-          reportReactor(
-            reactor,
-            placed.get(reactor.index),
-            endpointsOn(this.#ports.values(), reactor.index),
-          ),
-        ),
-      counters: this.counters(),
-    };
+    return takeStatistics(door, this.#allControllers(), this.placement, [...this.#ports.values()]);
   }
 
   // Ports.
@@ -316,7 +293,9 @@ export class Target extends EventEmitter<TargetEvents> implements FaultInjection
       port.unlisten();
       this.#ports.delete(port.id);
       this.#discoveryChanged();
+      await this.#farewell([port]);
       await port.close('port removed');
+      welcomeBack(this.#nvmSubsystems());
       for (const subsystem of this.#nvmSubsystems()) subsystem.removePort(port.id);
     });
   }
@@ -449,6 +428,7 @@ export class Target extends EventEmitter<TargetEvents> implements FaultInjection
     await this.#changes.idle();
     const ports = [...this.#ports.values()];
     for (const port of ports) port.unlisten();
+    await this.#farewell(ports);
     // Now, as a device takes its counters with it.
     this.#context.log.debug(nonZero(this.counters()), 'counters');
     await Promise.all(ports.map((port) => port.close('target closes')));
@@ -460,6 +440,11 @@ export class Target extends EventEmitter<TargetEvents> implements FaultInjection
     this.#placement.stop();
     if (this.#ownLease) this.#lease.release();
     this.#context.emit('closed');
+  }
+
+  /** Hosts that have other paths take them. */
+  #farewell(ports: readonly Port[]): Promise<void> {
+    return sayFarewell(this.#nvmSubsystems(), ports, this.#context);
   }
 
   #change(change: () => Promise<void>): Promise<void> {

@@ -119,6 +119,8 @@ export class FakeDoor implements Door {
     this.started = undefined;
   }
 
+  statistics: () => readonly QueueStatistics[] = () => [];
+
   drain(): number {
     return 0;
   }
@@ -129,7 +131,7 @@ export class FakeDoor implements Door {
   }
 
   queueStatistics(): readonly QueueStatistics[] {
-    return [];
+    return this.statistics();
   }
 
   counters(): Readonly<Record<string, number>> {

@@ -436,7 +436,13 @@ export class Rig {
 
   /** Closes and checks that nothing is left behind. */
   async stop(): Promise<void> {
-    await this.target.close();
+    const closing = this.target.close();
+    // What hosts are given to leave: to read the log, and then to come to rest.
+    for (const ms of [0, 250, 5]) {
+      await settle();
+      this.clock.advance(ms);
+    }
+    await closing;
     this.#lease?.release();
     const { door } = this;
     const left = {
