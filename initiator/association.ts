@@ -175,6 +175,8 @@ export class Association {
             cntlid: qid === 0 ? 0 : this.#cntlid,
           }),
           timeoutMs: options.connectTimeoutMs,
+          // Requests for events, on the admin queue, wait for ever.
+          probes: qid !== 0,
         },
         onDied: (error) => {
           this.#died(error);

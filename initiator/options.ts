@@ -35,6 +35,11 @@ export interface TransportOptions {
   /** Host NQN and identifier. Default: /etc/nvme/hostnqn and hostid, else made once and kept. */
   readonly hostNqn?: string;
   readonly hostId?: string;
+  /**
+   * How long a packet waits for its acknowledgement before it is sent again: 4.096 µs × 2^n, the next above. The longest it may
+   * take on a good day; a peer that stays silent is given up after 21 times that (docs/multipath.md). Default 67 on soft.
+   */
+  readonly ackTimeoutMs?: number;
   /** For each RDMA connection. Default 5000. */
   readonly connectTimeoutMs?: number;
   /** Ends the attempt; a live controller is not touched by it. */
@@ -62,6 +67,8 @@ export type DiscoverOptions = TransportOptions;
 export const QUEUE_DEPTH_MAX = 1024;
 export const QUEUE_COUNT_MAX = 128;
 const KEEP_ALIVE_MS_MAX = 0xffff_ffff;
+const ACK_TIMEOUT_MS_MAX = 8000;
+const ACK_TIMEOUT_UNIT_MS = 0.004096;
 
 /** Options with every default filled in. */
 export interface ResolvedOptions {
@@ -108,8 +115,16 @@ function address(name: string, text: string): Address {
   }
 }
 
+/** Local ACK Timeout as connections carry it: the exponent (IBTA 12.7.34). */
+function localAckTimeout(ms: number): number {
+  if (!(ms >= 1 && ms <= ACK_TIMEOUT_MS_MAX)) {
+    throw new ArgumentError(`ackTimeoutMs must be 1 to ${ACK_TIMEOUT_MS_MAX}, not ${ms}`);
+  }
+  return Math.ceil(Math.log2(ms / ACK_TIMEOUT_UNIT_MS));
+}
+
 function deviceOptions(options: TransportOptions): Omit<DeviceOptions, 'address'> {
-  const { pathMtu, socketBufferBytes, icrc, pcapPath, faultInjection } = options;
+  const { pathMtu, socketBufferBytes, icrc, pcapPath, faultInjection, ackTimeoutMs } = options;
   if (pathMtu !== undefined && ![256, 512, 1024, 2048, 4096].includes(pathMtu)) {
     throw new ArgumentError(`path MTU must be 256, 512, 1024, 2048 or 4096, not ${pathMtu}`);
   }
@@ -120,6 +135,7 @@ function deviceOptions(options: TransportOptions): Omit<DeviceOptions, 'address'
     ...(icrc === undefined ? {} : { icrc }),
     ...(faultInjection === true ? { faultInjection } : {}),
     ...(pcapPath === undefined ? {} : { pcapPath }),
+    ...(ackTimeoutMs === undefined ? {} : { localAckTimeout: localAckTimeout(ackTimeoutMs) }),
   };
 }
 

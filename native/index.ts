@@ -144,6 +144,8 @@ export interface ConnectOptions {
   readonly initiatorDepth: number;
   readonly privateData: Uint8Array;
   readonly timeoutMs: number;
+  /** Its commands are answered soon: a controller that is silent meanwhile is asked whether it lives (soft). Default false. */
+  readonly probes?: boolean;
 }
 
 export type DataDirection = 'none' | 'toController' | 'toHost';

@@ -98,6 +98,7 @@ Napi::Value connect(const Arguments& arguments) {
       static_cast<uint8_t>(options["responderResources"].u32(0, 255));
   unpacked.parameters.initiator_depth = static_cast<uint8_t>(options["initiatorDepth"].u32(0, 255));
   unpacked.timeout_ms = options["timeoutMs"].u32(1);
+  unpacked.probes = options["probes"].boolean_or(false);
   std::vector<uint8_t> private_data = options["privateData"].copied_bytes(kRequestDataMax);
 
   const uint32_t queue = instance.queues.add({device_id, reactor, true});

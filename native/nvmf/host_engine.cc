@@ -105,6 +105,7 @@ class HostEngineImpl final : public HostEngine {
   int serve_starved();
   void dispatch(const rdma::WorkCompletion& completion);
   void expire(reactor::TimeNs now);
+  void probe_silent(reactor::TimeNs now);
   void finish_closing();
   void destroy(HostQueue* queue);
 
@@ -121,6 +122,8 @@ class HostEngineImpl final : public HostEngine {
   std::vector<HostQueue*> flushing_;
   HostQueue* last_ = nullptr;  // that find() found
   bool timed_ = false;         // queues may have deadlines
+  // Commands were submitted: their queues are looked at. kNever: none of those that probe waits.
+  reactor::TimeNs next_probe_ = reactor::kNever;
 };
 
 }  // namespace
@@ -201,6 +204,7 @@ Result<void> HostEngineImpl::connect(uint32_t id, const sockaddr_storage& peer, 
 
 void HostEngineImpl::submit(uint32_t id, HostCommand* command) {
   if (HostQueue* queue = find(id)) {
+    if (next_probe_ == reactor::kNever) next_probe_ = reactor_->now() + kProbeInterval;
     queue->submit(command);
     return;
   }
@@ -236,6 +240,7 @@ void HostEngineImpl::close(uint32_t id) {
 int HostEngineImpl::poll(reactor::TimeNs now) {
   int handled = poll_completions();
   if (timed_) expire(now);
+  if (now >= next_probe_) probe_silent(now);
   if (!shared_.closing.empty()) finish_closing();
   handled += serve_starved();
   flushing_.swap(shared_.dirty);
@@ -243,6 +248,14 @@ int HostEngineImpl::poll(reactor::TimeNs now) {
   for (HostQueue* queue : flushing_) queue->flush();
   flushing_.clear();
   return handled;
+}
+
+void HostEngineImpl::probe_silent(reactor::TimeNs now) {
+  bool awaits = false;
+  for (const auto& queue : queues_) {
+    if (queue && queue->probe_silent()) awaits = true;
+  }
+  next_probe_ = awaits ? now + kProbeInterval : reactor::kNever;
 }
 
 int HostEngineImpl::serve_starved() {
@@ -310,7 +323,7 @@ void HostEngineImpl::destroy(HostQueue* queue) {
 }
 
 reactor::TimeNs HostEngineImpl::next_deadline() const {
-  reactor::TimeNs next = reactor::kNever;
+  reactor::TimeNs next = next_probe_;
   if (!timed_) return next;
   for (const auto& queue : queues_) {
     if (queue) next = std::min(next, queue->deadline);

@@ -18,11 +18,16 @@ namespace nvmeof::nvmf {
 // controller that is silent for longer than this may lose the queue over it.
 inline constexpr reactor::TimeNs kCancelGrace = 2'000'000'000;
 
+inline constexpr reactor::TimeNs kProbeInterval = 20'000'000;
+
 struct HostQueueOptions {
   uint32_t depth;             // submission queue entries; commands in flight at most depth - 1
   uint32_t in_capsule_bytes;  // data the target takes in the capsule of this queue
   rdma::ConnectionParameters parameters;
   uint32_t timeout_ms;
+  // Its commands are answered soon: while one waits and nothing else comes for kProbeInterval, the
+  // peer is asked whether it lives, which shows a dead one that had acknowledged all it was sent.
+  bool probes = false;
 };
 
 class HostEngine : public CommandQueues, public reactor::Poller, public rdma::ConnectionHandler {

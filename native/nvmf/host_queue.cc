@@ -53,7 +53,8 @@ HostQueue::HostQueue(HostShared* shared, uint32_t id, uint64_t handle, rdma::Com
       // Never all ones within an index: CID FFFFh means "no command" in the error log.
       slot_bits_(static_cast<uint32_t>(std::bit_width(slots_for(options.depth)))),
       in_capsule_bytes_(options.in_capsule_bytes),
-      in_flight_max_(options.depth - 1) {}
+      in_flight_max_(options.depth - 1),
+      probes_(options.probes) {}
 
 Result<std::unique_ptr<HostQueue>> HostQueue::create(HostShared* shared, uint32_t id,
                                                      uint64_t handle, rdma::CompletionQueue* cq,
@@ -184,6 +185,13 @@ void HostQueue::expire(reactor::TimeNs now) {
   } else {
     end_overdue_keys(now);
   }
+}
+
+bool HostQueue::probe_silent() {
+  if (!probes_ || state_ != HostQueueState::Live || in_flight_ == 0) return false;
+  if (answers_ == answers_probed_) qp_->probe();
+  answers_probed_ = answers_;
+  return true;
 }
 
 void HostQueue::on_disconnected(const std::string& reason) {

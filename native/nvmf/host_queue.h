@@ -95,6 +95,9 @@ class HostQueue {
   bool finish_is_due() const { return !ended_ || disconnected_; }
   // To be called when `deadline` is over: the connect fails, or keys of commands given up end.
   void expire(reactor::TimeNs now);
+  // Once every kProbeInterval: asks a controller that owes answers and gave none since the last
+  // time whether it lives. False: no answer is awaited.
+  bool probe_silent();
   // Gives a connect up: ConnectFailed follows.
   void fail_connect(rdma::ConnectFailure failure, std::string message);
   // For the engine's own end: no event of the connection is waited for.
@@ -204,6 +207,8 @@ class HostQueue {
   const uint32_t in_capsule_bytes_;
   uint32_t in_flight_max_;
   uint32_t in_flight_ = 0;  // commands taken from the waiting list and not answered
+  uint32_t answers_ = 0, answers_probed_ = 0;
+  const bool probes_;
 
   HostQueueState state_ = HostQueueState::Connecting;
   rdma::ConnectionId connection_ = 0;

@@ -131,6 +131,7 @@ void HostQueue::answered(Slot& slot) {
   if (slot.answered) return;
   slot.answered = true;
   in_flight_--;
+  answers_++;
 }
 
 void HostQueue::release_if_over(uint16_t index) {

@@ -220,6 +220,10 @@ class QueuePair {
   // Payload of one packet at most, bytes: data of that length and alignment is read from memory at
   // once. 0: nothing is known of it.
   virtual uint32_t packet_bytes() const { return 0; }
+  // Sends a peer from which no acknowledgement is awaited a packet that it must acknowledge,
+  // without a completion: if it is gone, the queue pair fails. False: not needed now, or not
+  // offered.
+  virtual bool probe() { return false; }
   // nullptr: the device does not tell. On the reactor's thread.
   virtual const QueuePairCounters* counters() const { return nullptr; }
 };

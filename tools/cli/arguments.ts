@@ -143,6 +143,7 @@ export interface TransportFlags {
   readonly hostNqn?: string;
   readonly hostId?: string;
   readonly connectTimeout?: number;
+  readonly ackTimeout?: number;
 }
 
 export function addTransportOptions(command: Command): Command {
@@ -168,7 +169,12 @@ export function addTransportOptions(command: Command): Command {
     .option('--poll', 'never sleep: lowest latency, whole cores')
     .option('--host-nqn <nqn>', 'who we say we are (default: /etc/nvme/hostnqn, or made once)')
     .option('--host-id <uuid>', 'host identifier (default: belongs to the host NQN)')
-    .option('--connect-timeout <time>', 'for each connection (default 5s)', milliseconds);
+    .option('--connect-timeout <time>', 'for each connection (default 5s)', milliseconds)
+    .option(
+      '--ack-timeout <time>',
+      'until a packet is sent again; a silent target is given up after 21 times that (default: 67ms)',
+      milliseconds,
+    );
 }
 
 type Given<T> = { [Key in keyof T]?: Exclude<T[Key], undefined> };
@@ -192,6 +198,7 @@ export function transportOptions(target: HostPort, flags: TransportFlags): Trans
     hostNqn: flags.hostNqn,
     hostId: flags.hostId,
     connectTimeoutMs: flags.connectTimeout,
+    ackTimeoutMs: flags.ackTimeout,
   };
   return { ...target, ...given(optional) };
 }

@@ -1,7 +1,7 @@
 /**
  * Built-in scenarios: a row for each, with the longest stall that it allows. The transport's own times stand behind the
- * bounds (docs/architecture.md, Reliability): a silent peer is asked again after 67, 201 and 469 ms, and given up after
- * 1.8 s.
+ * bounds (docs/architecture.md, Reliability): a silent peer is asked again after 67, 201 and 403 ms, and given up after
+ * 1.41 s.
  */
 import type { ScenarioInput } from './scenario.ts';
 
@@ -36,7 +36,7 @@ export const SCENARIOS: readonly ScenarioInput[] = [
   },
   {
     ...{ name: 'pause', about: 'the target stands still for half a second', duration: '8s' },
-    // Asked again 737 ms after the last answer, at the latest.
+    // Asked again 604 ms after the last answer, at the latest.
     faults: [{ kind: 'stop', at: '3s', for: 500, bounds: { stallMs: 1200, recoverMs: '3s' } }],
   },
   {

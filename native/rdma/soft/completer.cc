@@ -29,7 +29,8 @@ constexpr uint64_t kFitsEverywhere = 1024;
 
 constexpr uint32_t kWindowPacketsMin = 2;
 // IBTA 9.7.6.1.3 lets a timer run up to four times the timeout: a peer that is slow, not dead, is
-// not flooded with repetitions, and has longer before the retries are used up.
+// not flooded with repetitions, and has longer before the retries are used up. Once the timeout,
+// then twice, then three times: with seven retries 21 of them, 1.41 s of the usual 67 ms.
 constexpr uint8_t kBackoffMax = 2;
 
 }  // namespace

@@ -47,7 +47,7 @@ class QueuePair final : public rdma::QueuePair {
   // Sends a zero-length RDMA WRITE that asks for an acknowledgement, to find out whether the peer
   // lives. No completion when it does; when it does not, the queue pair goes to ERR. False when it
   // is not needed (something is outstanding anyway) or not possible (not RTS).
-  bool probe();
+  bool probe() override;
   void* context() const { return context_; }
   const Flow* flow() const { return flow_; }
   uint32_t destination_qpn() const { return destination_qpn_; }

@@ -99,7 +99,7 @@ class Requester {
   bool scatter(uint32_t index, uint64_t offset, const uint8_t* from, uint32_t bytes) const;
   void complete(const SendEntry& entry, Status status);
   void restart_ack_timer(TimeNs now);
-  TimeNs ack_timeout() const { return timeout_ << backoff_; }
+  TimeNs ack_timeout() const { return timeout_ * (1 + backoff_); }
   void release_reads();
 
   QueuePair& qp_;
@@ -120,7 +120,7 @@ class Requester {
   uint8_t max_reads_ = 0;
   uint8_t retry_count_ = 0, retries_left_ = 0;
   uint8_t rnr_retry_ = 0, rnr_left_ = 0;
-  uint8_t backoff_ = 0;     // timeouts since the last progress, at most kBackoffMax: doublings
+  uint8_t backoff_ = 0;     // timeouts since the last progress, at most kBackoffMax
   bool slow_start_ = true;  // no loss so far: the window doubles per round trip
 };
 

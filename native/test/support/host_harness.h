@@ -103,6 +103,7 @@ class HostHarness {
     options.depth = depth;
     options.in_capsule_bytes = in_capsule;
     options.timeout_ms = timeout_ms;
+    options.probes = probes;
     options.parameters.responder_resources = 16;
     options.parameters.private_data = request_data;
     return engine->connect(queue, target.device()->address(), port, options);
@@ -200,6 +201,7 @@ class HostHarness {
   std::vector<uint8_t> request_data = std::vector<uint8_t>(32, 0x5A);
   std::deque<TestCommand> commands;
   reactor::TimeNs now = 1;
+  bool probes = false;  // of queues that connect from now on
   size_t bare_keys = 0, engine_keys = 0;
 
   ~HostHarness() {

@@ -174,6 +174,11 @@ Result<void> LoopbackQueuePair::post_receive(std::span<const ReceiveWorkRequest>
   return posted;
 }
 
+bool LoopbackQueuePair::probe() {
+  fabric_->probes++;
+  return true;
+}
+
 void LoopbackQueuePair::to_error() {
   if (state_ == State::Err) return;
   state_ = State::Err;

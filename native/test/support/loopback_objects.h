@@ -88,6 +88,7 @@ class LoopbackQueuePair : public rdma::QueuePair {
   Result<void> post_receive(std::span<const rdma::ReceiveWorkRequest> requests) override;
   void to_error() override;
   uint32_t outstanding_sends() const override { return static_cast<uint32_t>(sends_.size()); }
+  bool probe() override;
 
  private:
   friend class LoopbackFabric;

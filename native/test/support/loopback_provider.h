@@ -63,6 +63,7 @@ class LoopbackFabric {
   uint32_t peer_of(uint32_t qp) const;  // 0: none
   rdma::State state_of(uint32_t qp) const;
   size_t live_queue_pairs() const { return queue_pairs_.size(); }
+  uint32_t probes = 0;  // asked for
   size_t live_keys() const { return keys_.size(); }
   uint64_t receiver_not_ready() const { return receiver_not_ready_; }
   // Work requests executed so far, in order, as text for CHECKs: "write send send+inv read ...".

@@ -316,6 +316,34 @@ describe('connect', () => {
     expectNothingLeft(bench);
   });
 
+  it('asks for the next ACK timeout that connections can carry', async () => {
+    const asked: [number, number][] = [
+      [1, 8],
+      [67, 14],
+      [67.2, 15],
+      [20, 13],
+      [8000, 21],
+    ];
+    for (const [ackTimeoutMs, exponent] of asked) {
+      const bench = makeBench();
+      const controller = await bench.connect({ ackTimeoutMs });
+      expect(bench.door.callsOf('openDevice').at(-1)?.args[0]).to.include({
+        localAckTimeout: exponent,
+      });
+      await controller.disconnect();
+    }
+  });
+
+  it('lets I/O queues, not the admin queue, look for a controller that fell silent', async () => {
+    const bench = makeBench();
+    const controller = await bench.connect({ queues: 2 });
+    const probes = bench.door
+      .callsOf('connect')
+      .map(({ args }) => (args[1] as { probes?: boolean }).probes);
+    expect(probes).to.deep.equal([false, true, true]);
+    await controller.disconnect();
+  });
+
   it('refuses options before it touches the network', async () => {
     const bench = makeBench();
     const wrong = [
@@ -330,6 +358,9 @@ describe('connect', () => {
       { keepAliveMs: 2 ** 32 },
       { pathMtu: 1500 },
       { connectTimeoutMs: 0 },
+      { ackTimeoutMs: 0.9 },
+      { ackTimeoutMs: 8001 },
+      { ackTimeoutMs: NaN },
     ];
     for (const options of wrong) await rejection(bench.connect(options), ArgumentError);
     expect(bench.door.calls).to.deep.equal([]);
