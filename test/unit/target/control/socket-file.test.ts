@@ -15,7 +15,7 @@ import { connect, createServer } from 'node:net';
 import type { Server } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { NvmeofError } from '../../../../native/common/errors.ts';
+import { codeOf } from '../../../support/error-code.ts';
 import { SocketFile, isLive } from '../../../../target/control/socket-file.ts';
 
 describe('the control socket in the file system', () => {
@@ -44,15 +44,6 @@ describe('the control socket in the file system', () => {
     return server;
   };
   const open = (): Promise<SocketFile> => SocketFile.open(make(), path);
-  const codeOf = async (promise: Promise<unknown>): Promise<string> => {
-    try {
-      await promise;
-    } catch (error) {
-      if (error instanceof NvmeofError) return error.code;
-      throw error;
-    }
-    return 'none';
-  };
   const answers = async (): Promise<boolean> => {
     const socket = connect(path);
     try {
