@@ -19,6 +19,7 @@ import type { ConnectTarget } from './connect-failure.ts';
 import type { Environment } from './environment.ts';
 import { ConnectError, DisconnectedError } from './errors.ts';
 import type { HostIdentity } from './host-identity.ts';
+import { hosts } from './host-registry.ts';
 import type { ResolvedOptions } from './options.ts';
 import { Queue } from './queue.ts';
 import type { CommandOptions } from './queue.ts';
@@ -46,6 +47,8 @@ export class Association {
   ioQueuesAsked = 0;
   /** Called once, when a queue died that nobody closed. */
   onLost: ((error: DisconnectedError) => void) | undefined;
+  /** Its host may be another one then. */
+  readonly #leave: () => void;
   #admin: Queue | undefined;
   #cntlid = CNTLID_DYNAMIC;
   #lost: DisconnectedError | undefined;
@@ -57,12 +60,14 @@ export class Association {
     clock: Clock,
     lease: RuntimeLease,
     device: DeviceLease,
+    leave: () => void,
   ) {
     this.options = options;
     this.identity = identity;
     this.clock = clock;
     this.lease = lease;
     this.device = device;
+    this.#leave = leave;
     this.pool = new BufferPool(lease.runtime.door, device.id);
     this.target = {
       endpoint: options.endpoint,
@@ -75,16 +80,19 @@ export class Association {
   /** Up to and with the Fabrics Connect of the admin queue. */
   static async open(options: ResolvedOptions, environment: Environment): Promise<Association> {
     const identity = environment.identity(options);
-    const lease = environment.acquire({
-      ...(options.cores ? { cores: options.cores } : {}),
-      pollForever: options.pollForever,
-    });
+    const leave = hosts.take(identity);
+    let lease: RuntimeLease | undefined;
     let association: Association;
     try {
+      lease = environment.acquire({
+        ...(options.cores ? { cores: options.cores } : {}),
+        pollForever: options.pollForever,
+      });
       const device = await openSourceDevice(lease, options, environment.source);
-      association = new Association(options, identity, environment.clock, lease, device);
+      association = new Association(options, identity, environment.clock, lease, device, leave);
     } catch (error) {
-      lease.release();
+      lease?.release();
+      leave();
       throw error;
     }
     try {
@@ -142,6 +150,7 @@ export class Association {
     this.pool.close();
     this.device.release();
     this.lease.release();
+    this.#leave();
   }
 
   async #connectAdmin(): Promise<void> {

@@ -43,6 +43,8 @@ export interface Admission {
   readonly ok: true;
   readonly qid: number;
   readonly depth: number;
+  /** Of an I/O queue: a controller that is there. */
+  readonly namesController: boolean;
 }
 
 export interface Refusal {
@@ -83,7 +85,12 @@ export function checkConnectionRequest(
   if (qid !== 0 && cntlid !== 0 && !knownCntlid(cntlid)) {
     return refuse(CmRejectStatus.invalidCntlid, `controller ${cntlid} does not exist`);
   }
-  return { ok: true, qid, depth: Math.min(depth, hrqsize) };
+  return {
+    ok: true,
+    qid,
+    depth: Math.min(depth, hrqsize),
+    namesController: qid !== 0 && cntlid !== 0,
+  };
 }
 
 // The Connect command.

@@ -29,6 +29,8 @@ import { TargetQueue } from './queue.ts';
 
 /** Connections at a time whose host has not sent Connect yet. */
 export const UNCONNECTED_MAX = 256;
+/** Those of I/O queues that name a controller come besides: when many hosts come at once, who is half connected is let finish. */
+export const UNCONNECTED_WITH_CONTROLLER_MAX = 1024;
 
 /** A connection whose host sends no Connect is closed after this. */
 export const CONNECT_TIMEOUT_MS = 10_000;
@@ -53,6 +55,8 @@ export class Port {
   readonly #listener: ListenerId;
   /** All queues that came in here and are not gone, and where each runs. */
   readonly #queues = new Map<TargetQueue, Place>();
+  /** Those without a controller, and some that got theirs since the last connection request. */
+  readonly #unconnected = new Set<TargetQueue>();
 
   constructor(
     context: Context,
@@ -124,13 +128,16 @@ export class Port {
   }
 
   #admit(event: ConnectRequestEvent): Admission | Refusal {
-    const unconnected = [...this.#queues.keys()].filter(({ controller }) => !controller).length;
-    if (unconnected >= UNCONNECTED_MAX) {
-      return { ok: false, status: CmRejectStatus.noResources, reason: 'too many wait for Connect' };
+    for (const queue of this.#unconnected) {
+      if (queue.controller) this.#unconnected.delete(queue);
     }
-    return checkConnectionRequest(event, this.config, (cntlid) =>
+    const admission = checkConnectionRequest(event, this.config, (cntlid) =>
       [...this.#context.subsystems.values()].some(({ controllers }) => controllers.has(cntlid)),
     );
+    if (!admission.ok) return admission;
+    const most = admission.namesController ? UNCONNECTED_WITH_CONTROLLER_MAX : UNCONNECTED_MAX;
+    if (this.#unconnected.size < most) return admission;
+    return { ok: false, status: CmRejectStatus.noResources, reason: 'too many wait for Connect' };
   }
 
   #refuse({ connection, peer }: ConnectRequestEvent, { status: sts, reason }: Refusal): void {
@@ -174,6 +181,7 @@ export class Port {
   #watch(queue: TargetQueue, place: Place): void {
     const { runtime, clock } = this.#context;
     this.#queues.set(queue, place);
+    this.#unconnected.add(queue);
     const timer = clock.after(CONNECT_TIMEOUT_MS, () => {
       if (queue.state === 'unconnected') queue.close();
     });
@@ -218,6 +226,7 @@ export class Port {
     queue.ended();
     this.#queues.get(queue)?.release();
     this.#queues.delete(queue);
+    this.#unconnected.delete(queue);
     if (!controller) return;
     controller.queueClosed(queue, reason);
     if (cmQid === 0) return;

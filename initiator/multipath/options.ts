@@ -27,7 +27,7 @@ export interface MultipathOptions extends Omit<
   readonly paths: readonly PathSpec[];
   /** How commands choose among the best paths. Default 'round-robin'. */
   readonly policy?: PathPolicy;
-  /** Between two attempts to connect a lost path; a little less by chance. Default 10000. */
+  /** Between two attempts to connect a lost path; up to half less by chance. Default 10000. */
   readonly reconnectDelayMs?: number;
   /** A path that is lost for so long is given up; 0: at once; -1: never. Default 600000. */
   readonly ctrlLossMs?: number;

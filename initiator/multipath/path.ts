@@ -341,7 +341,9 @@ export class Path {
         return;
       }
       this.#owner.warn(this, new Error(`path ${this.endpoint}: ${this.#reason}`));
-      this.#armReconnect(Math.max(0, reconnectDelayMs - (clock.now() - began)));
+      const left = reconnectDelayMs - (clock.now() - began);
+      // One that took longer found a target that is silent, or has more to do than it can: no attempt follows at once.
+      this.#armReconnect(left > 0 ? left : reconnectDelayMs);
     }
   }
 

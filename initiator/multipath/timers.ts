@@ -1,8 +1,8 @@
 /** Timers by what they are for, one of each at a time, and the delay between attempts to get a connection back. */
 import type { Clock, Timer } from '../../native/common/clock.ts';
 
-/** An attempt comes this part of the delay earlier at most, so that hosts do not come all at once. */
-const JITTER = 0.1;
+/** An attempt comes this part of the delay earlier at most: hosts that lost their target together come back spread over half of it. */
+const JITTER = 0.5;
 
 export function jittered(delayMs: number): number {
   return delayMs * (1 - JITTER * Math.random());

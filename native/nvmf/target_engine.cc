@@ -56,13 +56,18 @@ TargetEngineImpl::TargetEngineImpl(rdma::Device* device, reactor::Reactor* react
       flusher_(this) {}
 
 Result<void> TargetEngineImpl::set_up() {
+  const uint32_t completions = std::min(kCompletionsMax, device_->capabilities().max_cq_entries);
+  if (completions <= limits_.shared_receives)
+    return Error{EINVAL, "target limits: sharedReceives must be below " +
+                             std::to_string(completions) + ", what a completion queue holds"};
+  send_budget_ = completions - limits_.shared_receives;
   auto pd = device_->allocate_pd();
   if (!pd) return pd.error();
   pd_ = std::move(*pd);
-  auto memory = TargetMemory::create(pd_.get(), limits_, kSendBudget);
+  auto memory = TargetMemory::create(pd_.get(), limits_, send_budget_);
   if (!memory) return memory.error();
   memory_ = std::move(*memory);
-  auto cq = device_->create_cq(limits_.shared_receives + kSendBudget);
+  auto cq = device_->create_cq(completions);
   if (!cq) return cq.error();
   cq_ = std::move(*cq);
   if (device_->capabilities().srq) {
@@ -78,8 +83,8 @@ Result<void> TargetEngineImpl::set_up() {
       BufferPool(memory_->control_base(), memory_->control_length(), memory_->control_length()),
       {}});
   TargetCounters::set(counters_.buffer_bytes, memory_->data_length() + memory_->control_length());
-  free_responses_.reserve(kSendBudget);
-  for (uint32_t i = kSendBudget; i-- > 0;) free_responses_.push_back(i);
+  free_responses_.reserve(send_budget_);
+  for (uint32_t i = send_budget_; i-- > 0;) free_responses_.push_back(i);
   to_repost_.reserve(limits_.shared_receives);
   arrivals_.reserve(limits_.shared_receives);
   for (uint32_t i = limits_.shared_receives; i-- > 0;) to_repost_.push_back(i);
@@ -186,7 +191,7 @@ Result<void> TargetEngineImpl::accept(uint32_t id, rdma::ConnectionId connection
                              std::to_string(limits_.in_capsule_bytes)};
   if (by_id_.count(id)) return Error{EEXIST, "queue " + std::to_string(id) + " exists"};
   const uint32_t entries = std::min(2 * options.depth, kSendEntriesMax);
-  if (entries > kSendBudget - send_entries_used_)
+  if (entries > send_budget_ - send_entries_used_)
     return Error{ENOMEM, "this reactor has no send queue entries left for another queue"};
   if (promises_receives() && options.depth > limits_.shared_receives - promised_receives_)
     return Error{ENOMEM, "this reactor has no receives left for another queue of this depth"};

@@ -24,9 +24,9 @@ inline constexpr unsigned kTrainRest = 8;
 inline constexpr unsigned kFetchBatch = 16;
 inline constexpr unsigned kPollBatch = 32, kPollBatches = 16;
 
-// Send queue entries of all queues of one engine: bounds the completion queue and the response
-// ring. Stays, with the receives, below the 32767 entries of small devices.
-inline constexpr uint32_t kSendBudget = 24576;
+// Entries of an engine's completion queue at most: its receives, and the send queue entries of all
+// its queues, enough for 800 of the default depth. Small devices have 32767.
+inline constexpr uint32_t kCompletionsMax = 1u << 18;
 inline constexpr uint32_t kSendEntriesMax = 256;  // of one queue
 inline constexpr uint32_t kDepthMin = 2, kDepthMax = 16384;
 
@@ -199,11 +199,11 @@ class TargetEngineImpl final : public TargetEngine {
   // With an SRQ: to be posted to it. Without: of no queue.
   std::vector<uint32_t> to_repost_;
   uint32_t posted_receives_ = 0;
-  uint32_t idle_receives_ = 0;                // neither posted nor holding a capsule
-  uint32_t promised_receives_ = 0;            // where a capsule must always find one
-  std::vector<TargetQueue*> receive_owners_;  // without an SRQ: by receive
-  std::vector<TargetQueue*> reposting_;       // without an SRQ: with receives to be posted
-  uint32_t send_entries_used_ = 0;
+  uint32_t idle_receives_ = 0;                        // neither posted nor holding a capsule
+  uint32_t promised_receives_ = 0;                    // where a capsule must always find one
+  std::vector<TargetQueue*> receive_owners_;          // without an SRQ: by receive
+  std::vector<TargetQueue*> reposting_;               // without an SRQ: with receives to be posted
+  uint32_t send_budget_ = 0, send_entries_used_ = 0;  // of the send queues of all queues
   uint32_t live_commands_ = 0;
   bool buffers_freed_ = false;  // since waiting commands were served last
 

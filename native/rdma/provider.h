@@ -261,6 +261,7 @@ struct Capabilities {
   uint32_t max_sge = 1, max_read_sge = 1, max_inline = 0;
   uint32_t max_responder_resources = 0,
            max_initiator_depth = 0;  // READs outstanding per queue pair, in and out
+  uint32_t max_cq_entries = 32767;   // of one completion queue
   // Without an SRQ a queue pair takes receives from its creation on, and has them before a peer can
   // send.
   bool send_with_invalidate = false, memory_windows = false, srq = false;

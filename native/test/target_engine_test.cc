@@ -290,6 +290,33 @@ TEST(without_shared_receive_queues_each_queue_has_receives_of_its_own) {
   CHECK(!gone && gone.error().message.find("no receives left") == std::string::npos);
 }
 
+TEST(a_completion_queue_bounds_the_queues_of_an_engine) {
+  const TargetLimits limits = TargetRig::small_limits();
+  rdma::Capabilities c = LoopbackFabric::full_capabilities();
+  c.max_cq_entries = limits.shared_receives + 2 * 8 + 2 * 20;
+  Bound b(8, limits, c);
+  const auto refused = b.rig.engine->accept(99, 12345, AcceptOptions{21, 0, {}});
+  CHECK(!refused &&
+        refused.error().message.find("no send queue entries left") != std::string::npos);
+  const auto unknown = b.rig.engine->accept(99, 12345, AcceptOptions{20, 0, {}});
+  CHECK(!unknown && unknown.error().message.find("send queue entries") == std::string::npos);
+  // What it took to find that out is given back.
+  const auto again = b.rig.engine->accept(99, 12345, AcceptOptions{20, 0, {}});
+  CHECK(!again && again.error().message == unknown.error().message);
+}
+
+TEST(a_completion_queue_must_hold_more_than_the_receives) {
+  LoopbackFabric fabric;
+  rdma::Capabilities c = LoopbackFabric::full_capabilities();
+  const TargetLimits limits = TargetRig::small_limits();
+  c.max_cq_entries = limits.shared_receives;
+  const auto device = fabric.open("10.0.0.1", c);
+  EventCollector sink;
+  const auto engine = TargetEngine::create(device.get(), nullptr, &sink, limits);
+  CHECK(!engine &&
+        engine.error().message.find("sharedReceives must be below 64") != std::string::npos);
+}
+
 TEST(where_a_send_without_a_receive_kills_no_more_entries_are_promised_than_there_are) {
   rdma::Capabilities c = LoopbackFabric::full_capabilities();
   c.receiver_not_ready = false;

@@ -672,6 +672,24 @@ TEST(numbers_do_not_come_back_soon_and_late_packets_find_no_one) {
   CHECK(p.a.poll()[0].status == Status::RetryExceeded);
 }
 
+TEST(a_completion_queue_keeps_order_and_room_however_it_is_emptied) {
+  soft::CompletionQueue cq(5);
+  WorkCompletion out[8];
+  uint64_t pushed = 0, polled = 0;
+  for (unsigned round = 0; round < 1000; round++) {
+    for (unsigned i = 0; i < round % 6 && cq.waiting() < cq.depth(); i++) {
+      WorkCompletion completion{};
+      completion.wr_id = pushed++;
+      CHECK(cq.push(completion));
+    }
+    const int count = cq.poll({out, round % 4 == 0 ? 8u : round % 3});
+    for (int i = 0; i < count; i++) CHECK_EQ(out[i].wr_id, polled++);
+    CHECK_EQ(cq.waiting(), pushed - polled);
+    CHECK_EQ(cq.arm(), pushed == polled);
+  }
+  CHECK(pushed > 1000 && !cq.overflowed());
+}
+
 TEST(completion_queue_overflow_ends_the_queue_pair) {
   Network network(1);
   Node a(network, "10.0.0.1", 1, {}, 1 << 16, 4), b(network, "10.0.0.2", 2, {}, 1 << 16);

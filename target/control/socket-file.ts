@@ -3,18 +3,23 @@
  * that somebody listens on, or a file of another kind, never.
  *
  * The server listens under a name of its own and is then linked to the path, which fails where something is: so of two that start at
- * once one wins, and closing the server removes no path but its own.
+ * once one wins, and closing the server removes no path but its own. A dead socket is replaced by whoever has taken, in the same way,
+ * the path with a "~" behind it: a look at it and its replacement are one step for all others, and a place that is somebody's is
+ * never empty.
  */
+import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import { linkSync, lstatSync, renameSync, unlinkSync } from 'node:fs';
+import type { BigIntStats } from 'node:fs';
 import type { Server } from 'node:net';
 import { connect } from 'node:net';
 import { NvmeofError, messageOf } from '../../native/common/errors.ts';
 
 /** sun_path of Linux, without its NUL. */
 const PATH_BYTES_MAX = 107;
-/** What the server is called until it is linked. */
-const suffix = (): string => `.${process.pid}`;
+/** Of the name that a server has until it is linked. */
+const OWN_BYTES = 9;
+const ownName = (path: string): string => `${path}.${randomBytes(4).toString('hex')}`;
 
 function codeOf(error: unknown): string {
   return String((error as NodeJS.ErrnoException).code);
@@ -28,8 +33,10 @@ function unlinkIfThere(path: string): void {
   }
 }
 
-/** Whether somebody takes connections there. */
-async function isLive(path: string): Promise<boolean> {
+/** Whether somebody takes connections there; tests pass others, which are slow. */
+export type LiveLook = (path: string) => Promise<boolean>;
+
+export async function isLive(path: string): Promise<boolean> {
   const socket = connect(path);
   try {
     await once(socket, 'connect');
@@ -50,33 +57,64 @@ function inUse(path: string): NvmeofError {
   );
 }
 
-/** Moves what nobody listens on out of the way; throws CONTROL_IN_USE when somebody does. */
-async function clear(path: string): Promise<void> {
-  const found = lstatSync(path, { throwIfNoEntry: false });
-  if (!found) return;
-  if (!found.isSocket()) {
-    throw new NvmeofError(
-      'CONTROL_NO_SOCKET',
-      `${path}: a file that is no socket is there; choose another path for the control socket`,
-      { object: path },
-    );
-  }
-  if (await isLive(path)) throw inUse(path);
-  // Between the look and the move another target may have come: then it gets its place back.
-  const aside = `${path}${suffix()}.old`;
+function look(path: string): BigIntStats | undefined {
+  return lstatSync(path, { bigint: true, throwIfNoEntry: false });
+}
+
+/** False where something is there already. */
+function linked(own: string, path: string): boolean {
   try {
-    renameSync(path, aside);
+    linkSync(own, path);
+    return true;
   } catch (error) {
-    if (codeOf(error) === 'ENOENT') return;
+    if (codeOf(error) === 'EEXIST') return false;
     throw error;
   }
-  try {
-    if (await isLive(aside)) {
-      linkSync(aside, path);
-      throw inUse(path);
+}
+
+/** One that wants the path: it listens at `own` already. */
+class Taking {
+  readonly #own: string;
+  readonly #wanted: string;
+  readonly #live: LiveLook;
+
+  constructor(own: string, wanted: string, live: LiveLook) {
+    this.#own = own;
+    this.#wanted = wanted;
+    this.#live = live;
+  }
+
+  /** Throws CONTROL_IN_USE when the path is somebody's, CONTROL_NO_SOCKET. */
+  async take(path = this.#wanted): Promise<void> {
+    while (!linked(this.#own, path)) {
+      const found = look(path);
+      if (!found) continue;
+      if (!found.isSocket()) {
+        throw new NvmeofError(
+          'CONTROL_NO_SOCKET',
+          `${path}: a file that is no socket is there; choose another path for the control socket`,
+          { object: path },
+        );
+      }
+      if (await this.#live(path)) throw inUse(this.#wanted);
+      if (await this.#replaced(path)) return;
     }
-  } finally {
-    unlinkIfThere(aside);
+  }
+
+  /** Puts the socket in the place of a dead one. False when the place is another's, or nobody's, by now. */
+  async #replaced(path: string): Promise<boolean> {
+    const claim = `${path}~`;
+    await this.take(claim);
+    try {
+      const found = look(path);
+      if (!found || (await this.#live(path)) || look(path)?.ino !== found.ino) return false;
+      const next = `${this.#own}~`;
+      linkSync(this.#own, next);
+      renameSync(next, path);
+      return true;
+    } finally {
+      unlinkIfThere(claim);
+    }
   }
 }
 
@@ -101,27 +139,23 @@ export class SocketFile {
   }
 
   /** Makes `server` listen at `path`. Throws CONTROL_IN_USE, CONTROL_NO_SOCKET, CONTROL_PATH. */
-  static async open(server: Server, path: string): Promise<SocketFile> {
-    const own = `${path}${suffix()}`;
-    const bytes = Buffer.byteLength(own);
-    if (bytes > PATH_BYTES_MAX) {
+  static async open(server: Server, path: string, live: LiveLook = isLive): Promise<SocketFile> {
+    const own = ownName(path);
+    if (Buffer.byteLength(own) > PATH_BYTES_MAX) {
       throw new NvmeofError(
         'CONTROL_PATH',
-        `${path}: too long for a socket: it may have ${PATH_BYTES_MAX - suffix().length} bytes; choose a shorter path`,
+        `${path}: too long for a socket: it may have ${PATH_BYTES_MAX - OWN_BYTES} bytes; choose a shorter path`,
         { object: path },
       );
     }
     try {
-      await clear(path);
-      unlinkIfThere(own);
       await listenAt(server, own);
-      linkSync(own, path);
+      await new Taking(own, path, live).take();
       unlinkSync(own);
     } catch (error) {
       server.close();
       unlinkIfThere(own);
       if (error instanceof NvmeofError) throw error;
-      if (codeOf(error) === 'EEXIST') throw inUse(path);
       throw new NvmeofError('CONTROL_PATH', `control socket ${path}: ${messageOf(error)}`, {
         object: path,
         cause: error,
@@ -132,7 +166,6 @@ export class SocketFile {
 
   /** Removes it, if it is still the one that was opened. */
   remove(): void {
-    const found = lstatSync(this.path, { bigint: true, throwIfNoEntry: false });
-    if (found?.ino === this.#inode) unlinkIfThere(this.path);
+    if (look(this.path)?.ino === this.#inode) unlinkIfThere(this.path);
   }
 }

@@ -231,6 +231,27 @@ describe('a subsystem over several paths', function () {
     });
   });
 
+  it('is another association for another host at the same address, and the same path twice is none', async () => {
+    await withTwoPorts(async ({ target, addresses, connect }) => {
+      const [address] = addresses;
+      const names = ['a', 'b'].map((name) => `nqn.2026-11.io.nvmeof:host-${name}`);
+      const both: MultipathSubsystem[] = [];
+      for (const hostNqn of names) both.push(await connect({ paths: [{ address }], hostNqn }));
+      expect(target.controllers.map(({ hostNqn }) => hostNqn)).to.deep.equal(names);
+      for (const subsystem of both) {
+        await subsystem.namespace(1).read(0, 1);
+        const twice = await failureOf(subsystem.addPath({ address }));
+        expect(twice).to.have.property('code', 'PATH_EXISTS');
+      }
+      const hostId = '5f0f7f0e-3b51-4c52-9c07-6b1d2a6f6c11';
+      const stranger = { paths: [{ address }], hostNqn: names[0] ?? '', hostId };
+      expect(String(await failureOf(connect(stranger)))).to.match(
+        /host identifier 5f0f.*: the host nqn\..*:host-a is connected with the identifier/,
+      );
+      expect(target.controllers).to.have.length(2);
+    });
+  });
+
   it('is native load as well', async () => {
     await withTwoPorts(async ({ target, addresses, connect }) => {
       const subsystem = await connect();

@@ -4,11 +4,11 @@
  * and resident after a hundred rounds, after half of the others and after all of them to stdout.
  *   leak-worker.ts ADDRESS ROUNDS [NQN]
  */
-import { readdirSync } from 'node:fs';
 import { connect } from '../../initiator/index.ts';
 import { acquireRuntime } from '../../native/shared-runtime.ts';
 import { Target } from '../../target/index.ts';
-import type { Look } from './leaks.ts';
+import { look } from './look.ts';
+import type { Look } from './look.ts';
 
 const [address = '', rounds, elsewhere] = process.argv.slice(2);
 const nqn = elsewhere ?? 'nqn.2026-11.io.nvmeof:leaks';
@@ -34,22 +34,10 @@ async function run(count: number): Promise<void> {
   }
 }
 
-function look(): Look {
-  global.gc?.();
-  global.gc?.();
-  return {
-    live: Object.fromEntries(
-      Object.entries(lease.runtime.door.counters()).filter(([name]) => name.startsWith('live.')),
-    ),
-    descriptors: readdirSync('/proc/self/fd').length,
-    residentBytes: process.memoryUsage().rss,
-  };
-}
-
 const looks: Look[] = [];
 for (const count of [WARM_UP_ROUNDS, Number(rounds) / 2, Number(rounds) / 2]) {
   await run(count);
-  looks.push(look());
+  looks.push(look(lease));
 }
 process.stdout.write(JSON.stringify(looks));
 await target?.close();

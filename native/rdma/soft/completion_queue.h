@@ -3,7 +3,7 @@
 // of whoever sized it, and every queue pair that meets it goes to ERR.
 #pragma once
 #include <bit>
-#include <vector>
+#include <memory>
 
 #include "rdma/provider.h"
 
@@ -12,11 +12,15 @@ namespace nvmeof::rdma::soft {
 class CompletionQueue final : public rdma::CompletionQueue {
  public:
   explicit CompletionQueue(uint32_t depth)
-      : depth_(depth), mask_(std::bit_ceil(depth < 1 ? 1 : depth) - 1), ring_(mask_ + 1) {}
+      : depth_(depth),
+        mask_(std::bit_ceil(depth < 1 ? 1 : depth) - 1),
+        ring_(std::make_unique_for_overwrite<WorkCompletion[]>(size_t{mask_} + 1)) {}
 
   int poll(std::span<WorkCompletion> out) override {
     size_t n = 0;
     while (n < out.size() && head_ != tail_) out[n++] = ring_[head_++ & mask_];
+    // An empty ring begins at its front again: of a large one only what is in use is ever touched.
+    if (head_ == tail_) head_ = tail_ = 0;
     return static_cast<int>(n);
   }
   // Completions are made on the thread that polls, from packets and timers that themselves end its
@@ -41,7 +45,7 @@ class CompletionQueue final : public rdma::CompletionQueue {
   uint32_t depth_, mask_;
   uint32_t head_ = 0, tail_ = 0;
   bool overflowed_ = false;
-  std::vector<WorkCompletion> ring_;
+  std::unique_ptr<WorkCompletion[]> ring_;
 };
 
 }  // namespace nvmeof::rdma::soft

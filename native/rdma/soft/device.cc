@@ -115,6 +115,7 @@ Result<std::unique_ptr<Device>> Device::open(const DeviceOptions& options,
   can.max_sge = can.max_read_sge = kSgeMax;
   can.max_inline = TransportConfig{}.max_inline;
   can.max_responder_resources = can.max_initiator_depth = kReadsMax;
+  can.max_cq_entries = kCqDepthMax;
   can.send_with_invalidate = can.memory_windows = can.srq = true;
   can.atomics = can.unconnected_setup = can.uc = can.ud = true;
   can.path_mtu = path_mtu.value();

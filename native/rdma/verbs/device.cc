@@ -134,6 +134,7 @@ Result<void> Device::read_capabilities(const DeviceOptions& options) {
   can.max_read_sge = std::clamp(positive(limits_.max_sge_rd), 1u, can.max_sge);
   can.max_responder_resources = std::min(positive(limits_.max_qp_rd_atom), kReadsMax);
   can.max_initiator_depth = std::min(positive(limits_.max_qp_init_rd_atom), kReadsMax);
+  can.max_cq_entries = positive(limits_.max_cqe);
   can.srq = limits_.max_srq > 0;
   can.atomics = limits_.atomic_cap != IBV_ATOMIC_NONE;
   can.send_with_invalidate = (limits_.device_cap_flags & IBV_DEVICE_MEM_MGT_EXTENSIONS) != 0;

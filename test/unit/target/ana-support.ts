@@ -28,6 +28,12 @@ export function start(subsystem: Partial<SubsystemOptions> = {}): Promise<Rig> {
   });
 }
 
+/** With a host at each port. */
+export async function startWithHosts(): Promise<{ rig: Rig; a: HostQueue; b: HostQueue }> {
+  const rig = await start();
+  return { rig, a: await rig.host(), b: await rig.host({}, {}, { port: 4421 }) };
+}
+
 interface Group {
   readonly group: number;
   readonly changes: bigint;

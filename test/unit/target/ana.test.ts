@@ -3,7 +3,17 @@ import { IdentifyIndependentNamespace, IdentifyNamespace } from '../../../native
 import { ANA_STATE_NAMES } from '../../../target/index.ts';
 import type { AnaRule, AnaStateName, NvmeofError } from '../../../target/index.ts';
 import { failureOf } from '../../support/in-process.ts';
-import { A, B, access, decode, errorOf, readLog, start, statesAt } from './ana-support.ts';
+import {
+  A,
+  B,
+  access,
+  decode,
+  errorOf,
+  readLog,
+  start,
+  startWithHosts,
+  statesAt,
+} from './ana-support.ts';
 import { NQN, settle } from './support.ts';
 import type { HostQueue, Rig } from './support.ts';
 
@@ -12,9 +22,7 @@ describe('ANA states', () => {
   let a: HostQueue;
   let b: HostQueue;
   beforeEach(async () => {
-    rig = await start();
-    a = await rig.host();
-    b = await rig.host({}, {}, { port: 4421 });
+    ({ rig, a, b } = await startWithHosts());
   });
   afterEach(() => rig.stop());
 
@@ -292,9 +300,7 @@ describe('ANA change events', () => {
   let a: HostQueue;
   let b: HostQueue;
   beforeEach(async () => {
-    rig = await start();
-    a = await rig.host();
-    b = await rig.host({}, {}, { port: 4421 });
+    ({ rig, a, b } = await startWithHosts());
   });
   afterEach(() => rig.stop());
 

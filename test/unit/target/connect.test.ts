@@ -72,6 +72,19 @@ describe('connection requests', () => {
     expect((await (await rig.queue(0)).connect()).status).to.equal('success');
   });
 
+  it('are limited later for I/O queues of controllers that are there', async () => {
+    await rig.host();
+    const cntlid = rig.target.controllers[0]?.cntlid ?? 0;
+    expect(cntlid).to.be.greaterThan(0);
+    for (let round = 0; round < 256; round++) rig.request(0);
+    expect(await rig.open(0)).to.deep.equal({ reason: 28, status: 6 });
+    expect(await rig.open(1, { cntlid: 0 }), 'names none').to.deep.equal({ reason: 28, status: 6 });
+    for (let round = 256; round < 1024; round++) rig.request(1, { cntlid });
+    await settle();
+    expect(rig.door.queues.size).to.equal(1 + 1024);
+    expect(await rig.open(2, { cntlid })).to.deep.equal({ reason: 28, status: 6 });
+  });
+
   it('that are gone before they are answered cost nothing', async () => {
     const { onAccept } = rig.door;
     rig.door.onAccept = () => {

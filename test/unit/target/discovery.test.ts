@@ -1,27 +1,9 @@
 import { expect } from 'chai';
 import { DISCOVERY_NQN } from '../../../native/wire/fabrics.ts';
-import {
-  DISCOVERY_ENTRY_BYTES,
-  DiscoveryLogEntry,
-  DiscoveryLogHeader,
-  DiscoverySubtype,
-} from '../../../native/wire/logs.ts';
+import { DiscoverySubtype } from '../../../native/wire/logs.ts';
+import { readDiscovery } from './discovery-support.ts';
 import { HOST_NQN, NQN, Rig, settle } from './support.ts';
 import type { HostQueue } from './support.ts';
-
-async function read(admin: HostQueue) {
-  const { genctr, numrec } = DiscoveryLogHeader.decode((await admin.log(0x70, 1024)).data);
-  const bytes = 1024 * (1 + Number(numrec));
-  const { data } = await admin.log(0x70, bytes);
-  const entries = Array.from({ length: Number(numrec) }, (_, index) =>
-    DiscoveryLogEntry.decode(data, 1024 + index * DISCOVERY_ENTRY_BYTES),
-  );
-  return {
-    genctr,
-    entries,
-    nvm: entries.filter(({ subtype }) => subtype === DiscoverySubtype.nvm),
-  };
-}
 
 describe('discovery', () => {
   let rig: Rig;
@@ -39,7 +21,7 @@ describe('discovery', () => {
 
   it('lists every subsystem on every port, and itself', async () => {
     const admin = await start(['127.0.0.1', '::1']);
-    const { entries, nvm } = await read(admin);
+    const { entries, nvm } = await readDiscovery(admin);
     expect(
       nvm.map(({ subnqn, traddr, adrfam, portid }) => [subnqn, traddr, adrfam, portid]),
     ).to.deep.equal([
@@ -75,7 +57,7 @@ describe('discovery', () => {
   ] as const) {
     it(`lists a port on ${address} reached at ${local} as ${listed}`, async () => {
       const admin = await start([address], { local });
-      const { nvm } = await read(admin);
+      const { nvm } = await readDiscovery(admin);
       expect(nvm.map(({ traddr, adrfam }) => [traddr, adrfam])).to.deep.equal([
         [listed, listed.includes(':') ? 2 : 1],
       ]);
@@ -86,17 +68,20 @@ describe('discovery', () => {
     const admin = await start(['127.0.0.1']);
     const secret = 'nqn.2024-01.com.example:secret';
     await rig.target.addSubsystem({ nqn: secret, hosts: ['nqn.2024-01.com.example:other'] });
-    expect((await read(admin)).nvm.map(({ subnqn }) => subnqn)).to.deep.equal([NQN]);
+    expect((await readDiscovery(admin)).nvm.map(({ subnqn }) => subnqn)).to.deep.equal([NQN]);
     await rig.target.setHosts(secret, { allowAnyHost: false, hosts: [HOST_NQN] });
-    expect((await read(admin)).nvm.map(({ subnqn }) => subnqn)).to.deep.equal([NQN, secret]);
+    expect((await readDiscovery(admin)).nvm.map(({ subnqn }) => subnqn)).to.deep.equal([
+      NQN,
+      secret,
+    ]);
   });
 
   it('counts generations up with every change', async () => {
     const admin = await start(['127.0.0.1']);
-    const seen = [(await read(admin)).genctr];
+    const seen = [(await readDiscovery(admin)).genctr];
     const next = async (change: Promise<unknown>): Promise<void> => {
       await change;
-      seen.push((await read(admin)).genctr);
+      seen.push((await readDiscovery(admin)).genctr);
     };
     await next(rig.target.addSubsystem({ nqn: 'nqn.2024-01.com.example:b' }));
     await next(rig.target.addPort({ address: '::1' }));
@@ -105,7 +90,7 @@ describe('discovery', () => {
     await next(rig.target.removeSubsystem('nqn.2024-01.com.example:b'));
     expect(seen).to.deep.equal([...seen].sort((a, b) => Number(a - b)));
     expect(new Set(seen).size).to.equal(seen.length);
-    expect((await read(admin)).genctr).to.equal(seen.at(-1));
+    expect((await readDiscovery(admin)).genctr).to.equal(seen.at(-1));
   });
 
   it('tells a host that waits about changes', async () => {
@@ -120,7 +105,7 @@ describe('discovery', () => {
     await rig.target.removeSubsystem('nqn.2024-01.com.example:b');
     await settle();
     expect(admin.answered(second)).to.equal(undefined);
-    await read(admin);
+    await readDiscovery(admin);
     await rig.target.addPort({ address: '::1' });
     await settle();
     expect(admin.answered(second)?.result).to.equal(0x70_f0_02n);
@@ -132,7 +117,7 @@ describe('discovery', () => {
       const admin = await rig.host({}, { subnqn: DISCOVERY_NQN });
       await rig.target.addPort({ address: '::1', port: 4500 });
       await rig.target.removePort('::1', 4500);
-      await read(admin);
+      await readDiscovery(admin);
       await admin.disconnect();
     }
     expect(rig.target.controllers.length).to.equal(1);

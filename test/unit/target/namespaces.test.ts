@@ -1,21 +1,11 @@
 import { expect } from 'chai';
-import { NvmeofError } from '../../../native/common/errors.ts';
 import { AsyncEventResult } from '../../../native/wire/aer.ts';
 import { decodeNamespaceList, IdentifyNamespace } from '../../../native/wire/identify.ts';
 import { ChangedNamespacesLog } from '../../../native/wire/logs.ts';
+import { codeOf } from '../../support/error-code.ts';
 import { systemError } from '../../support/fake-door.ts';
 import { MEMORY, NQN, Rig, settle } from './support.ts';
 import type { Answer, HostQueue } from './support.ts';
-
-async function codeOf(promise: Promise<unknown>): Promise<string> {
-  try {
-    await promise;
-  } catch (error) {
-    if (error instanceof NvmeofError) return error.code;
-    throw error;
-  }
-  return 'none';
-}
 
 function eventOf(answer: Answer | undefined) {
   const bytes = Buffer.alloc(8);

@@ -1,35 +1,10 @@
 /** Referrals in the discovery log, live. */
 import { expect } from 'chai';
-import { NvmeofError } from '../../../native/common/errors.ts';
 import { DISCOVERY_NQN } from '../../../native/wire/fabrics.ts';
-import {
-  DISCOVERY_ENTRY_BYTES,
-  DiscoveryLogEntry,
-  DiscoveryLogHeader,
-  DiscoverySubtype,
-} from '../../../native/wire/logs.ts';
+import { codeThrownBy } from '../../support/error-code.ts';
+import { readDiscovery } from './discovery-support.ts';
 import { MEMORY, Rig, settle } from './support.ts';
 import type { HostQueue } from './support.ts';
-
-async function read(admin: HostQueue) {
-  const { genctr, numrec } = DiscoveryLogHeader.decode((await admin.log(0x70, 1024)).data);
-  const { data } = await admin.log(0x70, 1024 * (1 + Number(numrec)));
-  const entries = Array.from({ length: Number(numrec) }, (_, index) =>
-    DiscoveryLogEntry.decode(data, 1024 + index * DISCOVERY_ENTRY_BYTES),
-  );
-  const referrals = entries.filter(({ subtype }) => subtype === DiscoverySubtype.referral);
-  return { genctr, entries, referrals };
-}
-
-function codeOf(act: () => void): string {
-  try {
-    act();
-  } catch (error) {
-    if (error instanceof NvmeofError) return error.code;
-    throw error;
-  }
-  return 'none';
-}
 
 describe('referrals', () => {
   let rig: Rig;
@@ -41,7 +16,7 @@ describe('referrals', () => {
 
   it('of the configuration are listed once, after what is here', async () => {
     const admin = await start([{ address: '192.0.2.8' }]);
-    const { entries, referrals } = await read(admin);
+    const { entries, referrals } = await readDiscovery(admin);
     expect(entries.length).to.equal(3);
     expect(entries[2]).to.deep.equal(referrals[0]);
     expect(referrals[0]).to.include({
@@ -63,7 +38,7 @@ describe('referrals', () => {
     const admin = await start();
     const nqn = 'nqn.2024-01.com.example:discovery';
     rig.target.referrals.add({ address: '[2001:DB8::8]', port: 8009, transport: 'tcp', nqn });
-    const [referral] = (await read(admin)).referrals;
+    const [referral] = (await readDiscovery(admin)).referrals;
     expect(referral).to.include({ trtype: 3, adrfam: 2, trsvcid: '8009', traddr: '2001:db8::8' });
     expect(referral).to.include({ subnqn: nqn, tsasRdmaQptype: 0, tsasRdmaPrtype: 0 });
   });
@@ -72,7 +47,7 @@ describe('referrals', () => {
     const admin = await start();
     await admin.setFeature(0x0b, 0x8000_0000);
     const where = { address: '192.0.2.8' };
-    let last = (await read(admin)).genctr;
+    let last = (await readDiscovery(admin)).genctr;
     for (let round = 0; round < 100; round++) {
       for (const change of ['add', 'remove'] as const) {
         const event = await admin.requestEvent();
@@ -80,7 +55,7 @@ describe('referrals', () => {
         rig.target.referrals[change](where);
         await settle();
         expect(admin.answered(event)?.result).to.equal(0x70_f0_02n);
-        const { genctr, referrals } = await read(admin);
+        const { genctr, referrals } = await readDiscovery(admin);
         expect(genctr > last).to.be.true;
         expect(referrals.length).to.equal(change === 'add' ? 1 : 0);
         last = genctr;
@@ -91,12 +66,18 @@ describe('referrals', () => {
   it('are one where transport, address and port are the same', async () => {
     const admin = await start([{ address: '2001:db8::8' }]);
     const { referrals } = rig.target;
-    const before = (await read(admin)).genctr;
-    expect(codeOf(() => referrals.add({ address: '2001:DB8:0::8' }))).to.equal('REFERRAL_EXISTS');
-    expect(codeOf(() => referrals.remove({ address: '192.0.2.8' }))).to.equal('REFERRAL_UNKNOWN');
-    expect(codeOf(() => referrals.add({ address: 'there' }))).to.equal('CONFIG_INVALID');
-    expect(codeOf(() => referrals.add({ address: 'fe80::1%eth0' }))).to.equal('CONFIG_INVALID');
-    expect((await read(admin)).genctr).to.equal(before);
+    const before = (await readDiscovery(admin)).genctr;
+    expect(codeThrownBy(() => referrals.add({ address: '2001:DB8:0::8' }))).to.equal(
+      'REFERRAL_EXISTS',
+    );
+    expect(codeThrownBy(() => referrals.remove({ address: '192.0.2.8' }))).to.equal(
+      'REFERRAL_UNKNOWN',
+    );
+    expect(codeThrownBy(() => referrals.add({ address: 'there' }))).to.equal('CONFIG_INVALID');
+    expect(codeThrownBy(() => referrals.add({ address: 'fe80::1%eth0' }))).to.equal(
+      'CONFIG_INVALID',
+    );
+    expect((await readDiscovery(admin)).genctr).to.equal(before);
     referrals.add({ address: '2001:db8::8', port: 4421 });
     referrals.remove({ address: '[2001:db8::8]' });
     expect(referrals.all.map(({ port }) => port)).to.deep.equal([4421]);

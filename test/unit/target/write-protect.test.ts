@@ -1,20 +1,10 @@
 /** Write protection that comes and goes while hosts are attached, and sizes that a restart finds again. */
 import { expect } from 'chai';
-import { NvmeofError } from '../../../native/common/errors.ts';
 import { IdentifyIndependentNamespace, IdentifyNamespace } from '../../../native/wire/identify.ts';
+import { codeOf } from '../../support/error-code.ts';
 import { systemError } from '../../support/fake-door.ts';
 import { NQN, Rig, settle } from './support.ts';
 import type { HostQueue } from './support.ts';
-
-async function codeOf(promise: Promise<unknown>): Promise<string> {
-  try {
-    await promise;
-  } catch (error) {
-    if (error instanceof NvmeofError) return error.code;
-    throw error;
-  }
-  return 'none';
-}
 
 describe('write protection', () => {
   let rig: Rig;

@@ -109,10 +109,10 @@ describe('paths that follow discovery', () => {
     const run = async ({ services, sink, warnings }: Following): Promise<void> => {
       expect(warnings).to.have.length(1);
       expect(warnings[0]).to.match(/^discovery service 127\.0\.0\.1:4420: nobody answers/);
-      await services.pass(RECONNECT_MS * 0.89);
+      await services.pass(RECONNECT_MS * 0.49);
       expect(services.connects).to.have.length(1);
       services.list(A, [entryOf(P1)]);
-      await services.pass(RECONNECT_MS * 0.11);
+      await services.pass(RECONNECT_MS * 0.51);
       expect(services.connects).to.have.length(2);
       expect(sink.endpoints).to.deep.equal([P1]);
     };
