@@ -3,7 +3,7 @@
  * methods of Target by name. Its log goes to stderr, one JSON record a line. Ends with its parent, and in order at SIGTERM.
  */
 import { applyFaults, Target } from '../../../target/index.ts';
-import type { Faults, Log, TargetOptions } from '../../../target/index.ts';
+import type { Faults, Log, StartOptions, TargetOptions } from '../../../target/index.ts';
 import type { Answer, Order } from './live-target.ts';
 
 const write =
@@ -24,7 +24,7 @@ let target: Target | undefined;
 
 async function obey({ method, args }: Order): Promise<unknown> {
   if (method === 'start') {
-    target = await Target.start(args[0] as TargetOptions, { log, faultInjection: true });
+    target = await Target.start(args[0] as TargetOptions, { log, ...(args[1] as StartOptions) });
     return undefined;
   }
   if (!target) throw new Error('not started');

@@ -64,6 +64,8 @@ export interface LiveTargetOptions {
   /** Where it listens (default: the lab's address, port 4420). */
   readonly address?: string;
   readonly ports?: readonly number[];
+  /** Its packets may meet faults. */
+  readonly faultInjection?: boolean;
 }
 
 export class LiveTarget {
@@ -88,7 +90,7 @@ export class LiveTarget {
   /** Gone when the scenario is over. */
   static async start(lab: Lab, options: LiveTargetOptions = {}): Promise<LiveTarget> {
     const { subsystems, namespaces = [{ memory: '64MiB' }] } = options;
-    const { address = lab.address, ports = [PORT] } = options;
+    const { address = lab.address, ports = [PORT], faultInjection = false } = options;
     const log = openSync(join(lab.folder, `live-target-${address.replaceAll(':', '-')}.log`), 'a');
     const child = fork(DRIVER, [], {
       execArgv: ['--import', 'tsx'],
@@ -108,6 +110,7 @@ export class LiveTarget {
         ports: ports.map((port) => ({ address, port })),
         subsystems: subsystems ?? [{ nqn: NQN, namespaces }],
       },
+      { faultInjection },
     ]);
     return target;
   }
@@ -127,7 +130,7 @@ export class LiveTarget {
     }
   }
 
-  /** What its packets meet from now on. */
+  /** What its packets meet from now on; needs `faultInjection`. */
   async faults(faults: Faults): Promise<void> {
     await this.#order('faults', [faults]);
   }

@@ -38,6 +38,7 @@ export class Side {
     const start = (): Promise<LiveTarget> =>
       LiveTarget.start(lab, {
         address,
+        faultInjection: true,
         subsystems: [
           { nqn: NQN, cntlids: CNTLIDS[index], namespaces: [{ path: file, shared: true }] },
         ],
