@@ -3,6 +3,7 @@ import { expect } from 'chai';
 import { KernelHost } from '../support/kernel-host.ts';
 import { live, NQN, startOurTarget, type OurTarget } from '../support/our-target.ts';
 import { DEFAULT, everyKernel, side, SMALL_V6 } from '../support/scenario.ts';
+import { until } from '../support/until.ts';
 
 const VERIFY =
   '--rw=randwrite --bsrange=4k-64k --iodepth=16 --verify=crc32c --verify_fatal=1 --group_reporting';
@@ -28,14 +29,6 @@ async function disturb(host: KernelHost, how: string): Promise<() => Promise<str
     tc filter add dev eth0 parent ffff: matchall action mirred egress redirect dev ifb0`);
   return () =>
     host.guest.run(`tc qdisc del dev eth0 root; tc qdisc del dev eth0 ingress; ip link del ifb0`);
-}
-
-async function until(what: string, seconds: number, holds: () => Promise<boolean>): Promise<void> {
-  const deadline = Date.now() + seconds * 1000;
-  while (!(await holds())) {
-    if (Date.now() > deadline) throw new Error(`not within ${seconds} s: ${what}`);
-    await new Promise((resolve) => setTimeout(resolve, 200));
-  }
 }
 
 const openIn = async (target: OurTarget): Promise<string> =>

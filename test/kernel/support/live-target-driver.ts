@@ -1,9 +1,9 @@
 /**
  * A process of its own that is a target through the Target library, and does what its parent says over IPC: `start`, then
- * methods of Target by name. Its log goes to stderr, one JSON record a line. Ends with its parent.
+ * methods of Target by name. Its log goes to stderr, one JSON record a line. Ends with its parent, and in order at SIGTERM.
  */
-import { Target } from '../../../target/index.ts';
-import type { Log, TargetOptions } from '../../../target/index.ts';
+import { applyFaults, Target } from '../../../target/index.ts';
+import type { Faults, Log, StartOptions, TargetOptions } from '../../../target/index.ts';
 import type { Answer, Order } from './live-target.ts';
 
 const write =
@@ -24,10 +24,14 @@ let target: Target | undefined;
 
 async function obey({ method, args }: Order): Promise<unknown> {
   if (method === 'start') {
-    target = await Target.start(args[0] as TargetOptions, { log });
+    target = await Target.start(args[0] as TargetOptions, { log, ...(args[1] as StartOptions) });
     return undefined;
   }
   if (!target) throw new Error('not started');
+  if (method === 'faults') {
+    applyFaults(target, args[0] as Faults);
+    return undefined;
+  }
   if (method === 'controllers') return target.controllers;
   if (method === 'counters') return target.counters();
   return (target[method] as (...all: unknown[]) => unknown).apply(target, [...args]);
@@ -46,6 +50,12 @@ process.on('message', (order: Order) => {
       answer({ id: order.id, error: message, code });
     },
   );
+});
+
+process.on('SIGTERM', () => {
+  void target?.close().then(() => {
+    process.exit(0);
+  });
 });
 
 process.on('disconnect', () => {

@@ -9,10 +9,10 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import type {
   ControllerView,
+  Faults,
   NamespaceOptions,
   SubsystemOptions,
   Target,
-  TargetOptions,
 } from '../../../target/index.ts';
 import { NQN, PORT } from './our-target.ts';
 import type { Lab } from './scenario.ts';
@@ -34,12 +34,14 @@ type Calls = Pick<
   | 'removePort'
   | 'removeSubsystem'
   | 'resizeNamespace'
+  | 'setAnaGroup'
+  | 'setAnaState'
   | 'setHosts'
 >;
 
 export interface Order {
   readonly id: number;
-  readonly method: keyof Calls | 'start' | 'controllers';
+  readonly method: keyof Calls | 'start' | 'controllers' | 'faults';
   readonly args: readonly unknown[];
 }
 
@@ -55,10 +57,15 @@ interface Waiting {
   reject(error: Error): void;
 }
 
-export interface LiveTargetOptions extends Omit<TargetOptions, 'ports' | 'subsystems'> {
+export interface LiveTargetOptions {
   readonly subsystems?: readonly SubsystemOptions[];
   /** Of the one subsystem, when `subsystems` is left out. */
   readonly namespaces?: readonly NamespaceOptions[];
+  /** Where it listens (default: the lab's address, port 4420). */
+  readonly address?: string;
+  readonly ports?: readonly number[];
+  /** Its packets may meet faults. */
+  readonly faultInjection?: boolean;
 }
 
 export class LiveTarget {
@@ -80,10 +87,11 @@ export class LiveTarget {
     });
   }
 
-  /** Listens on the lab's address; gone when the scenario is over. */
+  /** Gone when the scenario is over. */
   static async start(lab: Lab, options: LiveTargetOptions = {}): Promise<LiveTarget> {
-    const { subsystems, namespaces = [{ memory: '64MiB' }], ...rest } = options;
-    const log = openSync(join(lab.folder, 'live-target.log'), 'a');
+    const { subsystems, namespaces = [{ memory: '64MiB' }] } = options;
+    const { address = lab.address, ports = [PORT], faultInjection = false } = options;
+    const log = openSync(join(lab.folder, `live-target-${address.replaceAll(':', '-')}.log`), 'a');
     const child = fork(DRIVER, [], {
       execArgv: ['--import', 'tsx'],
       serialization: 'advanced',
@@ -95,16 +103,36 @@ export class LiveTarget {
       if (child.exitCode === null && child.signalCode === null) child.kill('SIGKILL');
       await ended;
     });
-    const target = new LiveTarget(lab.address, child);
+    const target = new LiveTarget(address, child);
     await target.#order('start', [
       {
         provider: 'soft',
-        ...rest,
-        ports: [{ address: lab.address, port: PORT }],
+        ports: ports.map((port) => ({ address, port })),
         subsystems: subsystems ?? [{ nqn: NQN, namespaces }],
       },
+      { faultInjection },
     ]);
     return target;
+  }
+
+  get running(): boolean {
+    return this.#child.exitCode === null && this.#child.signalCode === null;
+  }
+
+  /** SIGTERM: closes in order. Resolves when the process has ended. */
+  async end(signal: 'SIGTERM' | 'SIGKILL'): Promise<void> {
+    const ended = once(this.#child, 'exit');
+    if (!this.running) return;
+    this.#child.kill(signal);
+    const [code] = (await ended) as [number | null];
+    if (signal === 'SIGTERM' && code !== 0) {
+      throw new Error(`the target's process ended with ${String(code)} after SIGTERM`);
+    }
+  }
+
+  /** What its packets meet from now on; needs `faultInjection`. */
+  async faults(faults: Faults): Promise<void> {
+    await this.#order('faults', [faults]);
   }
 
   /** A method of Target; a rejection there is one here. */

@@ -1,6 +1,5 @@
 /** I/O of a kernel host that goes on until it is told to stop, or until its device is gone. */
 import type { KernelHost } from './kernel-host.ts';
-import type { LiveTarget } from './live-target.ts';
 import type { Output } from './channel.ts';
 
 /** Far more than any scenario needs: a load that nobody stops ends with it. */
@@ -10,16 +9,21 @@ const STOP_SECONDS = 60;
 /** Enough to notice an error; leaves the guest time for what happens besides. */
 export const LIGHT = '--rw=randrw --bs=4k --iodepth=4 --rate_iops=50 --size=4m';
 
+/** Who executes it: resolves when that many more reads and writes have been. */
+export interface Progress {
+  progress(commands: number): Promise<void>;
+}
+
 let started = 0;
 
 export class Load {
   /** fio's end, whatever its exit code. */
   readonly ended: Promise<Output>;
   readonly #host: KernelHost;
-  readonly #target: LiveTarget;
+  readonly #target: Progress;
   readonly #stopFile: string;
 
-  private constructor(host: KernelHost, target: LiveTarget, device: string, args: string) {
+  private constructor(host: KernelHost, target: Progress, device: string, args: string) {
     this.#host = host;
     this.#target = target;
     this.#stopFile = `/tmp/stop-load${(started += 1)}`;
@@ -37,7 +41,7 @@ export class Load {
   /** Resolves when the target has seen some of it. */
   static async start(
     host: KernelHost,
-    target: LiveTarget,
+    target: Progress,
     device: string,
     args = '--rw=randrw --bs=4k --iodepth=8 --size=8m',
   ): Promise<Load> {

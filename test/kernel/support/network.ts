@@ -59,14 +59,8 @@ export function setEthernetMtu(mtu: number): void {
 
 /** One more address of the processes outside, for a second target or initiator. */
 export function addOutsideAddress(address: string): void {
-  ip(
-    'addr',
-    'replace',
-    address.includes(':') ? `${address}/64` : `${address}/24`,
-    'dev',
-    BRIDGE,
-    'nodad',
-  );
+  const [prefix, ...more] = address.includes(':') ? ['64', 'nodad'] : ['24'];
+  ip('addr', 'replace', `${address}/${prefix}`, 'dev', BRIDGE, ...more);
 }
 
 export interface Capture {

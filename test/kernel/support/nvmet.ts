@@ -56,6 +56,11 @@ export class Nvmet {
     await this.#guest.run(`rm ${ROOT}/ports/${id}/subsystems/${nqn}`);
   }
 
+  /** State of an ANA group at a port; group 1 is there without being made. */
+  async setAnaState(port: number, group: number, state: string): Promise<void> {
+    await this.#guest.run(`echo ${state} >${ROOT}/ports/${port}/ana_groups/${group}/ana_state`);
+  }
+
   /** Removes everything. */
   async clear(): Promise<void> {
     await this.#guest.run(`cd ${ROOT}
