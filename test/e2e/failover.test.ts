@@ -10,7 +10,7 @@ import { systemClock } from '../../native/common/clock.ts';
 import { ManagedTarget } from '../../tools/failover/managed-target.ts';
 import { runScenario } from '../../tools/failover/run.ts';
 import { parseScenario } from '../../tools/failover/scenario.ts';
-import { SinglePathHost } from '../../tools/failover/single-path.ts';
+import { SeveralPathsHost } from '../../tools/failover/several-paths.ts';
 import { eventually } from '../support/counters.ts';
 import { failureOf, within } from '../support/in-process.ts';
 import { loopbackAddress, nvmeof, Process, temporaryFolder } from '../support/processes.ts';
@@ -197,7 +197,9 @@ describe('targets that are made to fail', function () {
   it('a path that is lost under load is noticed, counted, and no data is wrong', async () => {
     const target = await startTarget();
     try {
-      const host = await SinglePathHost.connect({ address: target.options.address, nqn: NQN }, 1);
+      // Given up at once: without that, I/O waits for the path.
+      const paths = [{ address: target.options.address }];
+      const host = await SeveralPathsHost.connect({ nqn: NQN, paths, ctrlLossMs: 0 }, 1);
       const scenario = parseScenario(
         {
           ...{ name: 'lost', duration: 2000 },
