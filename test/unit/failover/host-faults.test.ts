@@ -15,7 +15,7 @@ interface FakeDevice {
 function bench(): {
   readonly faults: HostFaults;
   readonly devices: FakeDevice[];
-  open(): DeviceLease;
+  readonly open: () => DeviceLease;
 } {
   const devices: FakeDevice[] = [];
   const openDevice = (): DeviceLease => {

@@ -3,6 +3,7 @@
  * makes faults happen to them, and says whether I/O kept the bounds of the scenario.
  */
 import { Option } from 'commander';
+import type { Command } from 'commander';
 import { systemClock } from '../../../native/common/clock.ts';
 import { NvmeofError } from '../../../native/common/errors.ts';
 import { formatSize } from '../../../native/common/size.ts';
@@ -240,6 +241,28 @@ const morePaths = (text: string, all: readonly HostPort[] = []): readonly HostPo
 
 const collect = (text: string, all: readonly string[] = []): readonly string[] => [...all, text];
 
+/** Of targets that the test does not start. */
+function addExistingOptions(command: Command): void {
+  command
+    .option(
+      '--path <address[:port],…>',
+      'no targets of its own: paths to a subsystem that exists, whose data are overwritten',
+      morePaths,
+    )
+    .option('--nqn <nqn>', 'of that subsystem')
+    .option(
+      '--nsid <n>',
+      'of the namespace that is overwritten (default: 1)',
+      wholeNumber(1, 0xffff_fffe),
+    )
+    .option(
+      '--control <socket>',
+      "control socket of a path's target, for what only the target can do; repeat in the order of the paths",
+      collect,
+    )
+    .option('--destroy-data', 'what is on that namespace may be lost; --path needs it');
+}
+
 export const failoverTestCommand: SubCommand = {
   name: 'failover-test',
   define(command, context) {
@@ -289,26 +312,10 @@ export const failoverTestCommand: SubCommand = {
           .argParser(milliseconds)
           .default(5000, '5s'),
       )
-      .option(
-        '--path <address[:port],…>',
-        'no targets of its own: paths to a subsystem that exists, whose data are overwritten',
-        morePaths,
-      )
-      .option('--nqn <nqn>', 'of that subsystem')
-      .option(
-        '--nsid <n>',
-        'of the namespace that is overwritten (default: 1)',
-        wholeNumber(1, 0xffff_fffe),
-      )
-      .option(
-        '--control <socket>',
-        "control socket of a path's target, for what only the target can do; repeat in the order of the paths",
-        collect,
-      )
-      .option('--destroy-data', 'what is on that namespace may be lost; --path needs it')
       .option('--report <folder>', 'write failover.json, failover.md and failover.html there')
       .option('--json', 'print the result as JSON')
       .action((flags: Flags) => failoverTest(context, flags));
+    addExistingOptions(command);
     addExamples(command, [
       ['everything that can be tested here', 'nvmeof failover-test --report failover-report'],
       ['a target that stands still', 'nvmeof failover-test --scenario pause --rate 5000'],
