@@ -68,7 +68,7 @@ function fromSource(): void {
 }
 
 describe('nvmeof failover-test', function () {
-  this.timeout(60_000);
+  this.timeout(180_000);
 
   it('passes what one path survives, verified, and writes its report', async () => {
     const folder = temporaryFolder();
