@@ -43,9 +43,21 @@ interface Answer {
   readonly error?: string;
 }
 
+/** A time limit that is given up with the signal. */
+function after<T>(ms: number, value: T, signal: AbortSignal): Promise<T> {
+  return new Promise((resolve) => {
+    const handle = setTimeout(resolve, ms, value);
+    signal.addEventListener('abort', () => {
+      clearTimeout(handle);
+    });
+  });
+}
+
 export class TargetProcess {
   readonly #child: ChildProcess;
   readonly #ended: Promise<number | NodeJS.Signals>;
+  /** It has said that it listens. */
+  readonly #ready: Promise<void>;
   #output = '';
   #running = true;
   /** Requests that were not answered. */
@@ -58,8 +70,13 @@ export class TargetProcess {
       // Ctrl-C goes to whoever started it, and ends it when it is done with it.
       detached: true,
     });
+    let tellReady = (): void => undefined;
+    this.#ready = new Promise((resolve) => {
+      tellReady = resolve;
+    });
     const collect = (chunk: Buffer): void => {
       this.#output += chunk.toString();
+      if (READY.test(this.#output)) tellReady();
     };
     this.#child.stdout?.on('data', collect);
     this.#child.stderr?.on('data', collect);
@@ -85,16 +102,17 @@ export class TargetProcess {
   /** Resolves when it listens. `channel`: it can be asked for things by `ask`. */
   static async start(args: readonly string[], channel = false): Promise<TargetProcess> {
     const target = new TargetProcess(args, channel);
-    const deadline = performance.now() + START_MS;
-    while (!READY.test(target.#output)) {
-      if (!target.#running) throw new Error(`the target did not start:\n${target.#output}`);
-      if (performance.now() > deadline) {
-        await target.kill();
-        throw new Error(`the target was not ready within ${START_MS} ms:\n${target.#output}`);
-      }
-      await new Promise((resolve) => setTimeout(resolve, 20));
-    }
-    return target;
+    const timer = new AbortController();
+    const first = await Promise.race([
+      target.#ready.then(() => 'ready'),
+      target.#ended.then(() => 'ended'),
+      after(START_MS, 'late', timer.signal),
+    ]);
+    timer.abort();
+    if (first === 'ready') return target;
+    await target.kill();
+    if (first === 'ended') throw new Error(`the target did not start:\n${target.#output}`);
+    throw new Error(`the target was not ready within ${START_MS} ms:\n${target.#output}`);
   }
 
   get pid(): number {
@@ -147,15 +165,7 @@ export class TargetProcess {
   async stop(): Promise<void> {
     this.#child.kill('SIGTERM');
     const timer = new AbortController();
-    const late = new Promise<'late'>((resolve) => {
-      const handle = setTimeout(() => {
-        resolve('late');
-      }, STOP_MS);
-      timer.signal.addEventListener('abort', () => {
-        clearTimeout(handle);
-      });
-    });
-    const ended = await Promise.race([this.#ended, late]);
+    const ended = await Promise.race([this.#ended, after(STOP_MS, 'late', timer.signal)]);
     timer.abort();
     if (ended === 'late') {
       await this.kill();

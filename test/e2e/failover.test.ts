@@ -1,5 +1,5 @@
 /**
- * `nvmeof failover-test` with real processes: short runs over one path, what it says when bounds are not kept, what it
+ * `nvmeof failover-test` with real processes: short runs, what it says when bounds are not kept, what it
  * refuses, and that targets which it stops and kills are gone afterwards.
  */
 import { expect } from 'chai';
@@ -10,10 +10,16 @@ import { systemClock } from '../../native/common/clock.ts';
 import { ManagedTarget } from '../../tools/failover/managed-target.ts';
 import { runScenario } from '../../tools/failover/run.ts';
 import { parseScenario } from '../../tools/failover/scenario.ts';
-import { SinglePathHost } from '../../tools/failover/single-path.ts';
+import { SeveralPathsHost } from '../../tools/failover/several-paths.ts';
 import { eventually } from '../support/counters.ts';
 import { failureOf, within } from '../support/in-process.ts';
-import { loopbackAddress, nvmeof, Process, temporaryFolder } from '../support/processes.ts';
+import {
+  loopbackAddress,
+  nvmeof,
+  Process,
+  startTarget,
+  temporaryFolder,
+} from '../support/processes.ts';
 
 const NQN = 'nqn.2026-11.io.nvmeof:failover';
 
@@ -29,6 +35,11 @@ interface Report {
   }[];
 }
 
+interface Judged {
+  readonly name: string;
+  readonly broken: readonly string[];
+}
+
 const childrenOf = (pid: number): string[] =>
   readFileSync(`/proc/${pid}/task/${pid}/children`, 'latin1').split(' ').filter(Boolean);
 
@@ -37,7 +48,7 @@ function test(scenario: object, ...more: string[]): ReturnType<typeof nvmeof> {
   return nvmeof(['failover-test', '--scenario', JSON.stringify(scenario), ...flags, ...more]);
 }
 
-const startTarget = (): Promise<ManagedTarget> =>
+const startManaged = (): Promise<ManagedTarget> =>
   ManagedTarget.start({
     ...{ address: loopbackAddress(), port: 4420, nqn: NQN, seed: 1 },
     exports: ['memory:16MiB,bs=4096'],
@@ -57,7 +68,7 @@ function fromSource(): void {
 }
 
 describe('nvmeof failover-test', function () {
-  this.timeout(60_000);
+  this.timeout(180_000);
 
   it('passes what one path survives, verified, and writes its report', async () => {
     const folder = temporaryFolder();
@@ -121,6 +132,66 @@ describe('nvmeof failover-test', function () {
     expect(run?.faults.map(({ errors }) => errors)).to.deep.equal([0, 0]);
   });
 
+  it('names each kind of fault whose bound is too tight', async () => {
+    // No I/O is that fast: whatever kind is not named was not judged.
+    const bounds = { stallMs: 0 };
+    const brief = { for: 50, bounds };
+    const faults = [
+      { kind: 'loss', at: 400, drop: 0.1, ...brief },
+      { kind: 'duplicate', at: 500, duplicate: 0.5, ...brief },
+      { kind: 'reorder', at: 600, reorder: 0.5, ...brief },
+      { kind: 'delay', at: 700, delayMs: 2, ...brief },
+      ...['in', 'out', 'both'].map((direction, index) => ({
+        ...{ kind: 'blackhole', at: 800 + index * 100, direction, ...brief },
+      })),
+      { kind: 'ana', at: 1100, target: 1, state: 'inaccessible', ...brief },
+      { kind: 'stop', at: 1200, ...brief },
+      { kind: 'resize', at: 1300, percent: 150, bounds },
+      { kind: 'storm', at: 1400, hosts: 1, rounds: 1, bounds },
+      { kind: 'terminate', at: 2000, after: 100, bounds },
+      { kind: 'restart', at: 2100, target: 1, after: 100, bounds },
+      { kind: 'kill', at: 2200, target: 2, bounds: { ...bounds, detectMs: 0 } },
+    ];
+    const { code, stdout } = await test(
+      { name: 'tight', duration: '2500ms', faults },
+      ...['--json', '--targets', '4'],
+    );
+    expect(code).to.equal(1);
+    const [run] = (JSON.parse(stdout) as { runs: { wrongBlocks: number; faults: Judged[] }[] })
+      .runs;
+    expect(run?.wrongBlocks).to.equal(0);
+    const named = run?.faults.filter(({ broken }) => broken.length >= 2).map(({ name }) => name);
+    expect(named?.map((name) => name.split(/[ ,]/)[0])).to.deep.equal(
+      faults.map(({ kind }) => kind),
+    );
+  });
+
+  it('overwrites targets that exist already only when told so, and what it cannot do is refused', async () => {
+    const target = await startTarget(['--export', 'memory:8MiB,bs=4096']);
+    const loss = { kind: 'loss', at: 400, for: 200, drop: 0.05, bounds: { stallMs: 5000 } };
+    const there = ['--path', target.address, '--nqn', target.nqn];
+    try {
+      const asked = await test({ name: 'there', duration: '1s', faults: [loss] }, ...there);
+      expect(asked.code).to.equal(2);
+      expect(asked.stderr).to.match(
+        /overwrites the first 2 MiB of namespace 1 of .*8 MiB.*serial \w/,
+      );
+      expect(asked.stderr).to.match(/--destroy-data/);
+      const kill = { name: 'kill', duration: '1s', faults: [{ kind: 'kill', at: 400 }] };
+      const refused = await test(kill, ...there, '--destroy-data');
+      expect(refused.code).to.equal(2);
+      expect(refused.stderr).to.match(/kill at .*not a process of this test/);
+      const done = await test(
+        { name: 'there', duration: '1s', faults: [loss] },
+        ...[...there, '--destroy-data', '--json', '--repeat', '2'],
+      );
+      expect(done.code, done.stderr).to.equal(0);
+      expect((JSON.parse(done.stdout) as Report).runs).to.have.length(2);
+    } finally {
+      await target.stop();
+    }
+  });
+
   it('refuses what makes no sense', async () => {
     const bounds = { stallMs: 1000 };
     const loss = { kind: 'loss', at: 500, for: 500, drop: 0.01, bounds };
@@ -160,7 +231,7 @@ describe('targets that are made to fail', function () {
   fromSource();
 
   it('are killed, started again as they were, paused, and gone at the end', async () => {
-    const target = await startTarget();
+    const target = await startManaged();
     const { address } = target.options;
     const pids = [target.pid];
     try {
@@ -195,9 +266,12 @@ describe('targets that are made to fail', function () {
   });
 
   it('a path that is lost under load is noticed, counted, and no data is wrong', async () => {
-    const target = await startTarget();
+    const target = await startManaged();
+    let host: SeveralPathsHost | undefined;
     try {
-      const host = await SinglePathHost.connect({ address: target.options.address, nqn: NQN }, 1);
+      // Given up at once: without that, I/O waits for the path.
+      const paths = [{ address: target.options.address }];
+      host = await SeveralPathsHost.connect({ nqn: NQN, paths, ctrlLossMs: 0 }, 1);
       const scenario = parseScenario(
         {
           ...{ name: 'lost', duration: 2000 },
@@ -219,9 +293,9 @@ describe('targets that are made to fail', function () {
       expect(record.paths.map(({ state }) => state)).to.deep.equal(['lost']);
       expect(record.mismatches).to.equal(0);
       expect(result.broken).to.deep.equal(['not every block could be read after the run']);
-      expect(errors[0]?.code).to.equal('DISCONNECTED');
-      await host.close();
+      expect(errors[0]?.code).to.equal('NVME_HOST_PATH_ERROR');
     } finally {
+      await host?.close();
       await target.close();
     }
   });

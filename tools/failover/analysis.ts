@@ -5,16 +5,24 @@
 import type { CompletionLog, Operation } from './completion-log.ts';
 import type { PathChange, PathView } from './host.ts';
 import type { Fault, Scenario } from './scenario.ts';
-import { describeFault } from './scenario.ts';
+import { comesBack, describeFault } from './scenario.ts';
 
 /** A fault as it happened: when it had taken hold, and when it was taken back. */
 export interface FaultRecord {
   readonly fault: Fault;
+  /** ADDRESS:PORT of what it happened to. */
+  readonly path: string;
   readonly beginMs: number;
   readonly endMs: number;
 }
 
 export interface PathRecord extends PathChange {
+  readonly atMs: number;
+}
+
+/** The first request on a path that came back had ended. */
+export interface PathUse {
+  readonly path: string;
   readonly atMs: number;
 }
 
@@ -24,6 +32,8 @@ export interface RunRecord {
   readonly faults: readonly FaultRecord[];
   readonly pathsAtStart: readonly PathView[];
   readonly paths: readonly PathRecord[];
+  /** Where targets tell how many requests they completed; of others, what is live is taken for used. */
+  readonly uses: readonly PathUse[];
   /** When no request was sent any more. */
   readonly durationMs: number;
   /** Requests that never ended. */
@@ -49,6 +59,11 @@ export interface FaultResult {
    * then I/O was good for half a second, or for the rest of the time.
    */
   readonly recoverMs: number;
+  /**
+   * From the end of the fault until the path that it had taken was used again. Absent: none was lost, the fault has no end,
+   * or the path did not come back.
+   */
+  readonly returnMs?: number;
   readonly errors: number;
   /** What was not kept, for a person; empty: all was. */
   readonly broken: readonly string[];
@@ -153,12 +168,35 @@ export function recoveredAt(
   return since;
 }
 
+/** When the path that a fault had taken was used again; undefined: it was not lost, Infinity: not within the window. */
+export function returnedAt(
+  { paths, uses }: Pick<RunRecord, 'paths' | 'uses'>,
+  { path, fault, endMs }: FaultRecord,
+  window: Window,
+): number | undefined {
+  if (!comesBack(fault)) return undefined;
+  const changes = paths.filter(
+    (each) => each.path === path && inside([each.atMs], window).length > 0,
+  );
+  const lost = changes.findIndex(({ state }) => state !== 'live');
+  if (lost < 0) return undefined;
+  // The last time that it was lost counts: a path may come back under loss, and go again.
+  const last = changes.findLastIndex(({ state }) => state !== 'live');
+  const live = changes.slice(last + 1).find(({ state }) => state === 'live');
+  if (!live) return Infinity;
+  const told = uses.find((each) => each.path === path && each.atMs >= live.atMs);
+  // It may be back before the test knows that the fault is over.
+  return Math.max(endMs, told?.atMs ?? live.atMs);
+}
+
 function resultOf(
   run: RunRecord,
-  { fault, beginMs, endMs }: FaultRecord,
+  happened: FaultRecord,
   window: Window,
   { ends, failed, good, bad }: Digest,
 ): FaultResult {
+  const { fault, beginMs, endMs } = happened;
+  const returned = returnedAt(run, happened, window);
   const noticed = run.paths.find(
     ({ atMs, state }) => state !== 'live' && inside([atMs], window).length > 0,
   );
@@ -169,14 +207,19 @@ function resultOf(
     writeStallMs: ends.write.length === 0 ? 0 : longestStall(ends.write, window),
     ...(noticed === undefined ? {} : { detectMs: noticed.atMs - beginMs }),
     recoverMs: recoveredAt(good, bad, window, endMs) - beginMs,
+    ...(returned === undefined || returned === Infinity ? {} : { returnMs: returned - endMs }),
     errors: inside(failed, window).length,
   };
-  return { ...measured, broken: brokenBounds(fault, measured) };
+  return { ...measured, broken: brokenBounds(fault, measured, returned) };
 }
 
 const ms = (value: number): string => `${Math.round(value)} ms`;
 
-function brokenBounds({ bounds }: Fault, found: Omit<FaultResult, 'broken'>): string[] {
+function brokenBounds(
+  { bounds }: Fault,
+  found: Omit<FaultResult, 'broken'>,
+  returned: number | undefined,
+): string[] {
   const broken: string[] = [];
   const stall = bounds.stallMs;
   for (const [operation, longest] of [
@@ -192,6 +235,11 @@ function brokenBounds({ bounds }: Fault, found: Omit<FaultResult, 'broken'>): st
   }
   if (bounds.recoverMs !== undefined && found.recoverMs > bounds.recoverMs) {
     broken.push(`recovered after ${ms(found.recoverMs)}, ${ms(bounds.recoverMs)} are allowed`);
+  }
+  if (bounds.returnMs !== undefined && !((found.returnMs ?? Infinity) <= bounds.returnMs)) {
+    const took = returned === undefined ? 'was not lost' : 'was not used again';
+    const what = found.returnMs === undefined ? took : `was used again after ${ms(found.returnMs)}`;
+    broken.push(`the path ${what}, ${ms(bounds.returnMs)} are allowed`);
   }
   if (found.errors > bounds.errors) {
     broken.push(`${found.errors} requests failed, ${bounds.errors} are allowed`);

@@ -1,7 +1,4 @@
-/**
- * What a failover test needs of an initiator: somewhere to read and write, and what it knows of its paths. A host with one
- * path is in single-path.ts; one with several implements the same.
- */
+/** What a failover test needs of an initiator: somewhere to read and write, and what it knows of its paths. */
 import type { EventEmitter } from 'node:events';
 
 /** A namespace, over whatever paths. `Namespace` of the initiator is one. */
@@ -36,9 +33,5 @@ export interface FailoverHost extends EventEmitter<FailoverHostEvents> {
   readonly paths: readonly PathView[];
   /** Requests that were sent again on another path so far; absent: it does not do that. */
   readonly retries?: number;
-  /** I/O goes on when a path is taken away, and the path comes back by itself. */
-  readonly survivesLostPaths: boolean;
-  /** Follows ANA states. */
-  readonly followsAna: boolean;
   close(): Promise<void>;
 }

@@ -3,77 +3,69 @@
  * when its time is over.
  */
 import { connect } from '../../initiator/index.ts';
-import type { FaultRule } from '../../target/index.ts';
-import type { FailoverHost } from './host.ts';
-import type { ManagedTarget } from './managed-target.ts';
-import { lengthOf } from './scenario.ts';
-import type { Fault, FaultKind, Scenario } from './scenario.ts';
+import type { End, FaultyTarget } from './faulty-target.ts';
+import type { Fault, FaultKind } from './scenario.ts';
 
 type Of<Kind extends FaultKind> = Extract<Fault, { readonly kind: Kind }>;
 /** Resolves when the fault has taken hold, with what ends it. */
 type Begin<Kind extends FaultKind> = (fault: Of<Kind>, field: Field) => Promise<End>;
-type End = () => void | Promise<void>;
 
 /** What faults happen to. */
 export interface Field {
-  readonly target: ManagedTarget;
+  readonly target: FaultyTarget;
   /** All that share the namespace. */
-  readonly targets: readonly ManagedTarget[];
+  readonly targets: readonly FaultyTarget[];
   readonly nsid: number;
   readonly namespaceBytes: bigint;
 }
 
-/** Of the one namespace. */
-const ANA_GROUP = 1;
 const NOTHING: End = () => undefined;
 
-/** A rule that holds until the fault is over. */
-async function rule(target: ManagedTarget, what: FaultRule): Promise<End> {
-  await target.addFault(what);
-  return () => target.removeFault(what);
-}
-
 async function hostComesAndGoes({ target }: Field, rounds: number): Promise<void> {
-  const { address, port, nqn } = target.options;
   for (let round = 0; round < rounds; round++) {
-    const controller = await connect({ address, port, nqn, queues: 1, depth: 16 });
+    const controller = await connect({ ...target.where, queues: 1, depth: 16 });
     await controller.disconnect();
   }
 }
 
+/** What the target has for a fault; `scenarioRefusal` has told the user before when it has not. */
+function part<T>(what: T | undefined, { kind }: Fault, target: FaultyTarget): T {
+  if (what !== undefined) return what;
+  throw new Error(`${kind} at ${target.endpoint}: ${target.refusal(kind) ?? 'not possible'}`);
+}
+
 const BEGIN: { readonly [Kind in FaultKind]: Begin<Kind> } = {
-  kill: async (_, { target }) => {
-    await target.kill();
+  kill: async (fault, { target }) => {
+    await part(target.life, fault, target).kill();
     return NOTHING;
   },
-  restart: async (_, { target }) => {
-    await target.kill();
-    return () => target.startAgain();
+  restart: async (fault, { target }) => {
+    const life = part(target.life, fault, target);
+    await life.kill();
+    return () => life.startAgain();
   },
-  terminate: async (_, { target }) => {
-    await target.close();
-    return () => target.startAgain();
-  },
-  stop: async (_, { target }) => {
-    await target.pause();
+  terminate: (fault, { target }) => part(target.terminate?.bind(target), fault, target)(),
+  stop: async (fault, { target }) => {
+    const life = part(target.life, fault, target);
+    await life.pause();
     return () => {
-      target.resume();
+      life.resume();
     };
   },
-  blackhole: ({ direction }, { target }) => rule(target, { direction, drop: 1 }),
-  loss: ({ direction, drop }, { target }) => rule(target, { direction, drop }),
-  duplicate: ({ direction, duplicate }, { target }) => rule(target, { direction, duplicate }),
+  blackhole: ({ direction }, { target }) => target.packetFault({ direction, drop: 1 }),
+  loss: ({ direction, drop }, { target }) => target.packetFault({ direction, drop }),
+  duplicate: ({ direction, duplicate }, { target }) => target.packetFault({ direction, duplicate }),
   reorder: ({ direction, reorder, reorderMs }, { target }) =>
-    rule(target, { direction, reorder, reorderMs }),
+    target.packetFault({ direction, reorder, reorderMs }),
   delay: ({ direction, delayMs, jitterMs }, { target }) =>
-    rule(target, { direction, delayMs, jitterMs }),
-  ana: async ({ state }, { target }) => {
-    await target.setAnaState(ANA_GROUP, state);
-    return () => target.setAnaState(ANA_GROUP, 'optimized');
-  },
-  resize: async ({ percent }, { targets, nsid, namespaceBytes }) => {
-    const bytes = (namespaceBytes * BigInt(percent)) / 100n;
-    for (const target of targets) await target.resize(nsid, bytes - (bytes % 4096n));
+    target.packetFault({ direction, delayMs, jitterMs }),
+  ana: (fault, { target, nsid }) =>
+    part(target.setAnaState?.bind(target), fault, target)(nsid, fault.state),
+  resize: async (fault, { targets, nsid, namespaceBytes }) => {
+    const bytes = (namespaceBytes * BigInt(fault.percent)) / 100n;
+    for (const target of targets) {
+      await part(target.resize?.bind(target), fault, target)(nsid, bytes - (bytes % 4096n));
+    }
     return NOTHING;
   },
   storm: async ({ hosts, rounds }, field) => {
@@ -84,28 +76,4 @@ const BEGIN: { readonly [Kind in FaultKind]: Begin<Kind> } = {
 
 export function beginFault(fault: Fault, field: Field): Promise<End> {
   return (BEGIN[fault.kind] as Begin<FaultKind>)(fault, field);
-}
-
-/** The transport gives a silent peer up after 27 timeouts of 67 ms; below this a path lives on. */
-const SURVIVED_MS = 1200;
-
-/** Why a host cannot pass a scenario whatever it does; undefined: it may. */
-export function unfit(
-  scenario: Scenario,
-  host: Pick<FailoverHost, 'survivesLostPaths' | 'followsAna'>,
-): string | undefined {
-  for (const fault of scenario.faults) {
-    if (fault.kind === 'ana' && !host.followsAna)
-      return `${fault.kind} needs a host that follows ANA`;
-    if (takesPathAway(fault) && !host.survivesLostPaths) {
-      return `${fault.kind} takes the path away, and this host has no other`;
-    }
-  }
-  return undefined;
-}
-
-function takesPathAway(fault: Fault): boolean {
-  if (['kill', 'restart', 'terminate'].includes(fault.kind)) return true;
-  if (fault.kind !== 'stop' && fault.kind !== 'blackhole') return false;
-  return lengthOf(fault) > SURVIVED_MS;
 }

@@ -3,15 +3,14 @@
  * was started is ended, whatever happened to it.
  */
 import { readdirSync, readFileSync } from 'node:fs';
+import { formatEndpoint, parseAddress } from '../../native/common/address.ts';
 import { NO_FAULTS } from '../../target/index.ts';
 import type { FaultRule } from '../../target/index.ts';
 import type { TargetRequest } from '../cli/target-channel.ts';
 import { TargetProcess } from '../target-process.ts';
+import type { End, FaultyTarget, TargetLife, Where } from './faulty-target.ts';
 
-export interface ManagedTargetOptions {
-  readonly address: string;
-  readonly port: number;
-  readonly nqn: string;
+export interface ManagedTargetOptions extends Where {
   /** As `nvmeof target --export` takes it. */
   readonly exports?: readonly string[];
   /** A configuration file in place of exports; it names address, port and NQN as well. */
@@ -39,7 +38,10 @@ function isStopped(pid: number): boolean {
   }
 }
 
-export class ManagedTarget {
+/** Of the one namespace. */
+const ANA_GROUP = 1;
+
+export class ManagedTarget implements FaultyTarget, TargetLife {
   readonly options: ManagedTargetOptions;
   #process: TargetProcess;
   #stopped = false;
@@ -54,6 +56,20 @@ export class ManagedTarget {
     return new ManagedTarget(options, await launch(options));
   }
 
+  get endpoint(): string {
+    const { address, port } = this.options;
+    return formatEndpoint({ address: parseAddress(address), port });
+  }
+
+  get where(): Where {
+    const { address, port, nqn } = this.options;
+    return { address, port, nqn };
+  }
+
+  get life(): TargetLife {
+    return this;
+  }
+
   get running(): boolean {
     return this.#process.running;
   }
@@ -66,8 +82,18 @@ export class ManagedTarget {
     return this.#process.output;
   }
 
+  /** Everything can be done to it. */
+  refusal(): undefined {
+    return undefined;
+  }
+
   async kill(): Promise<void> {
     await this.#process.kill();
+  }
+
+  async terminate(): Promise<End> {
+    await this.close();
+    return () => this.startAgain();
   }
 
   /** With the configuration of the first start, and without faults. */
@@ -95,6 +121,12 @@ export class ManagedTarget {
     this.#stopped = false;
   }
 
+  /** A rule that holds until its end. */
+  async packetFault(rule: FaultRule): Promise<End> {
+    await this.addFault(rule);
+    return () => this.removeFault(rule);
+  }
+
   /** In addition to the rules that hold; the first that fits a packet counts. */
   async addFault(rule: FaultRule): Promise<void> {
     this.#rules.add(rule);
@@ -110,9 +142,17 @@ export class ManagedTarget {
     await this.#ask({ call: 'resize', nqn: this.options.nqn, nsid, bytes: bytes.toString() });
   }
 
-  /** At all ports of the target. */
-  async setAnaState(group: number, state: string): Promise<void> {
-    await this.#ask({ call: 'ana', nqn: this.options.nqn, group, state });
+  /** At all ports of the target; optimized afterwards. */
+  async setAnaState(_nsid: number, state: string): Promise<End> {
+    const set = async (each: string): Promise<void> => {
+      await this.#ask({ call: 'ana', nqn: this.options.nqn, group: ANA_GROUP, state: each });
+    };
+    await set(state);
+    return () => set('optimized');
+  }
+
+  async ioCommands(): Promise<number> {
+    return ioCommandsOf(await this.counters());
   }
 
   async counters(): Promise<Readonly<Record<string, number>>> {
@@ -139,6 +179,11 @@ export class ManagedTarget {
     const faults = this.#rules.size === 0 ? NO_FAULTS : { seed, rules: [...this.#rules] };
     await this.#ask({ call: 'faults', faults });
   }
+}
+
+/** Reads and writes, of a target's counters. */
+export function ioCommandsOf(counters: Readonly<Record<string, number>>): number {
+  return (counters['target.commands.read'] ?? 0) + (counters['target.commands.write'] ?? 0);
 }
 
 function launch(options: ManagedTargetOptions): Promise<TargetProcess> {

@@ -5,10 +5,10 @@
 import { sleep, within } from '../../native/common/clock.ts';
 import type { Clock } from '../../native/common/clock.ts';
 import { analyse } from './analysis.ts';
-import type { FaultRecord, PathRecord, RunRecord, RunResult } from './analysis.ts';
+import type { FaultRecord, PathRecord, PathUse, RunRecord, RunResult } from './analysis.ts';
+import type { FaultyTarget } from './faulty-target.ts';
 import type { FailoverHost, PathChange } from './host.ts';
 import { beginFault } from './inject.ts';
-import type { ManagedTarget } from './managed-target.ts';
 import { lengthOf } from './scenario.ts';
 import type { Fault, Scenario } from './scenario.ts';
 import { VerifiedLoad, checkLoad } from './verified-load.ts';
@@ -17,7 +17,7 @@ import type { LoadError, LoadOptions, Mismatch } from './verified-load.ts';
 export interface RunOptions {
   readonly scenario: Scenario;
   readonly host: FailoverHost;
-  readonly targets: readonly ManagedTarget[];
+  readonly targets: readonly FaultyTarget[];
   readonly nsid: number;
   readonly load: LoadOptions;
   readonly clock: Clock;
@@ -49,10 +49,14 @@ export async function runScenario(options: RunOptions): Promise<RunOutcome> {
   note(`${scenario.name}: writing every block once`);
   await load.prepare();
   const before = { retries: host.retries ?? 0 };
+  const uses: PathUse[] = [];
   const pathsAtStart = [...host.paths];
   const onPath = (change: PathChange): void => {
     paths.push({ ...change, atMs: load.elapsedMs });
-    note(`${seconds(load.elapsedMs)} ${change.path} is ${change.state}: ${change.reason}`);
+    const why = change.reason === '' ? '' : `: ${change.reason}`;
+    note(`${seconds(load.elapsedMs)} ${change.path} is ${change.state}${why}`);
+    if (change.state === 'live')
+      void firstUse(options, load, change.path).then((use) => use && uses.push(use));
   };
   host.on('pathChanged', onPath);
   load.start();
@@ -75,7 +79,7 @@ export async function runScenario(options: RunOptions): Promise<RunOutcome> {
       () => false,
     ));
   const record: RunRecord = {
-    ...{ scenario, log: load.log, faults, pathsAtStart, paths, durationMs },
+    ...{ scenario, log: load.log, faults, pathsAtStart, paths, uses, durationMs },
     ...{ unfinished, comparedAll },
     blocksVerified: load.blocksVerified,
     mismatches: load.mismatchCount,
@@ -83,6 +87,29 @@ export async function runScenario(options: RunOptions): Promise<RunOutcome> {
   };
   const { errors, mismatches, inDoubt } = load;
   return { record, result: analyse(record), load: options.load, errors, mismatches, inDoubt };
+}
+
+/** How often a target is asked whether a path that came back is used. */
+const USE_LOOK_MS = 1;
+
+/** Undefined: the target does not tell, or is not used before the run ends. */
+async function firstUse(
+  { clock, scenario, targets }: RunOptions,
+  load: VerifiedLoad,
+  path: string,
+): Promise<PathUse | undefined> {
+  const target = targets.find(({ endpoint }) => endpoint === path);
+  if (!target?.ioCommands) return undefined;
+  try {
+    const before = await target.ioCommands();
+    while (load.elapsedMs < scenario.duration) {
+      if ((await target.ioCommands()) > before) return { path, atMs: load.elapsedMs };
+      await sleep(clock, USE_LOOK_MS);
+    }
+  } catch {
+    // It went again.
+  }
+  return undefined;
 }
 
 const seconds = (ms: number): string => `${(ms / 1000).toFixed(2)} s`;
@@ -135,12 +162,12 @@ class Faults {
     if (!target) throw new RangeError(`there is no target ${fault.target}`);
     const beginMs = this.#load.elapsedMs;
     note(`${seconds(beginMs)} ${fault.kind} begins`);
-    const index = this.#done.push({ fault, beginMs, endMs: Infinity }) - 1;
+    const index = this.#done.push({ fault, path: target.endpoint, beginMs, endMs: Infinity }) - 1;
     const end = await beginFault(fault, { target, targets, nsid, namespaceBytes: this.#bytes });
     await until(this.#options, this.#load, beginMs + lengthOf(fault));
     await end();
     const endMs = this.#load.elapsedMs;
-    this.#done[index] = { fault, beginMs, endMs };
+    this.#done[index] = { fault, path: target.endpoint, beginMs, endMs };
     note(`${seconds(endMs)} ${fault.kind} is over`);
   }
 }

@@ -34,6 +34,8 @@ const bounds = z.strictObject({
   detectMs: time.optional(),
   /** From the fault until I/O is as fast as before it, for good. */
   recoverMs: time.optional(),
+  /** From when a lost path could be used again until the host uses it again. */
+  returnMs: time.optional(),
   /** Requests that fail. */
   errors: z.number().int().min(0).default(0),
 });
@@ -123,6 +125,8 @@ export const scenarioSchema = z
       if (before && entry.at < before.at)
         complain(index, 'at', 'must not be before the fault above');
       if (entry.at >= duration) complain(index, 'at', 'must be within the duration');
+      if (entry.bounds.returnMs !== undefined && !comesBack(entry))
+        complain(index, 'bounds', `returnMs: a path that meets ${entry.kind} does not come back`);
       const end = entry.at + lengthOf(entry);
       if (end > duration) complain(index, 'for', `ends at ${end} ms, after the duration`);
     });
@@ -136,6 +140,11 @@ export type Fault = Scenario['faults'][number];
 export function lengthOf(entry: Fault): number {
   if ('after' in entry) return entry.after;
   return 'for' in entry ? (entry.for ?? 0) : 0;
+}
+
+/** It is taken back, so that a path that was lost by it may be used again. */
+export function comesBack(entry: Fault): boolean {
+  return lengthOf(entry) > 0;
 }
 
 /** 'faults[0].at: must be …', a line for each problem. */

@@ -1,5 +1,6 @@
 /** A failover host whose namespace is reached over several paths. */
 import { EventEmitter } from 'node:events';
+import type { Environment } from '../../initiator/environment.ts';
 import { connectPaths } from '../../initiator/index.ts';
 import type {
   MultipathOptions,
@@ -18,8 +19,6 @@ function stateOf({ state, anaGroups }: Pick<Shown, 'state' | 'anaGroups'>): Path
 
 export class SeveralPathsHost extends EventEmitter<FailoverHostEvents> implements FailoverHost {
   readonly io: Namespace;
-  readonly survivesLostPaths = true;
-  readonly followsAna = true;
   readonly #subsystem: MultipathSubsystem;
 
   private constructor(subsystem: MultipathSubsystem, nsid: number) {
@@ -38,8 +37,12 @@ export class SeveralPathsHost extends EventEmitter<FailoverHostEvents> implement
   }
 
   /** Resolves when all paths are live. */
-  static async connect(options: MultipathOptions, nsid: number): Promise<SeveralPathsHost> {
-    const subsystem = await connectPaths(options);
+  static async connect(
+    options: MultipathOptions,
+    nsid: number,
+    environment?: Environment,
+  ): Promise<SeveralPathsHost> {
+    const subsystem = await connectPaths(options, environment);
     try {
       await allLive(subsystem);
       return new SeveralPathsHost(subsystem, nsid);

@@ -6,6 +6,8 @@ import { randomInt } from 'node:crypto';
 import { mkdtemp, rm, truncate, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import type { MultipathOptions, PathPolicy, PathSpec } from '../../initiator/index.ts';
+import type { FaultyTarget } from './faulty-target.ts';
 import type { FailoverHost } from './host.ts';
 import { ManagedTarget } from './managed-target.ts';
 import type { Scenario } from './scenario.ts';
@@ -14,21 +16,24 @@ import type { LoadOptions } from './verified-load.ts';
 
 export interface TestBed {
   readonly host: FailoverHost;
-  readonly targets: readonly ManagedTarget[];
+  readonly targets: readonly FaultyTarget[];
   readonly nsid: number;
 }
 
-/** Timers of the host, as users of `nvmeof attach` have them. */
-export interface HostTimers {
+/** Of the host, as users of `nvmeof attach` have them. */
+export interface HostSettings {
   readonly reconnectDelayMs: number;
   readonly keepAliveMs: number;
+  readonly policy: PathPolicy;
 }
 
-/** Of the host that `withTestBed` connects. */
-export const HOST_ABILITIES: Pick<FailoverHost, 'survivesLostPaths' | 'followsAna'> = {
-  survivesLostPaths: true,
-  followsAna: true,
-};
+export function hostOptions(
+  nqn: string,
+  paths: readonly PathSpec[],
+  { reconnectDelayMs, keepAliveMs, policy }: HostSettings,
+): MultipathOptions {
+  return { nqn, paths, reconnectDelayMs, keepAliveMs, policy };
+}
 
 const NQN = 'nqn.2026-11.io.nvmeof:failover-test';
 const UUID = '0c9d1f5e-6f3b-4b3e-9b0a-6f61696c6f76';
@@ -36,7 +41,6 @@ const PORT = 4420;
 const NSID = 1;
 const BLOCK_BYTES = 4096;
 const ADDRESS_DRAWS = 8;
-const TARGETS_MIN = 2;
 const CNTLIDS_EACH = 1000;
 
 /** 127.0.x.y is left to people. */
@@ -77,20 +81,20 @@ async function makeDisk(folder: string, load: LoadOptions): Promise<void> {
   await truncate(path, Math.ceil(load.areaBytes / BLOCK_BYTES) * BLOCK_BYTES);
 }
 
+export interface OwnBedOptions {
+  readonly scenario: Scenario;
+  readonly load: LoadOptions;
+  readonly settings: HostSettings;
+  /** At least; more where the scenario names more. */
+  readonly targets: number;
+}
+
 /** Ends all of it, whatever becomes of `run`. */
 export async function withTestBed<T>(
-  {
-    scenario,
-    load,
-    timers,
-  }: {
-    readonly scenario: Scenario;
-    readonly load: LoadOptions;
-    readonly timers: HostTimers;
-  },
+  { scenario, load, settings, targets: least }: OwnBedOptions,
   run: (bed: TestBed) => Promise<T>,
 ): Promise<T> {
-  const wanted = Math.max(TARGETS_MIN, 1 + Math.max(...scenario.faults.map((each) => each.target)));
+  const wanted = Math.max(least, 1 + Math.max(...scenario.faults.map((each) => each.target)));
   const folder = await mkdtemp(join(tmpdir(), 'nvmeof-failover-'));
   const targets: ManagedTarget[] = [];
   try {
@@ -99,7 +103,7 @@ export async function withTestBed<T>(
       targets.push(await startTarget(folder, index, load));
     }
     const paths = targets.map(({ options: { address, port } }) => ({ address, port }));
-    const host = await SeveralPathsHost.connect({ nqn: NQN, paths, ...timers }, NSID);
+    const host = await SeveralPathsHost.connect(hostOptions(NQN, paths, settings), NSID);
     try {
       return await run({ host, targets, nsid: NSID });
     } finally {

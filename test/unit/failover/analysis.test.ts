@@ -3,14 +3,23 @@ import { expect } from 'chai';
 import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { analyse, longestStall, recoveredAt } from '../../../tools/failover/analysis.ts';
-import type { RunRecord } from '../../../tools/failover/analysis.ts';
-import { CompletionLog } from '../../../tools/failover/completion-log.ts';
 import {
+  analyse,
+  longestStall,
+  recoveredAt,
+  returnedAt,
+} from '../../../tools/failover/analysis.ts';
+import type { PathRecord, RunRecord } from '../../../tools/failover/analysis.ts';
+import type { PathState } from '../../../tools/failover/host.ts';
+import { CompletionLog } from '../../../tools/failover/completion-log.ts';
+import { repeatsOf, worstRun } from '../../../tools/failover/repeats.ts';
+import {
+  html,
   jsonReport,
   markdown,
   passed,
   terminalReport,
+  terminalSpread,
   writeReport,
 } from '../../../tools/failover/report.ts';
 import type { RunOutcome } from '../../../tools/failover/run.ts';
@@ -53,10 +62,10 @@ function record(
   return {
     ...{ scenario: SCENARIO, log, durationMs: 3000, unfinished: 0, comparedAll: true },
     faults: [
-      { fault: first, beginMs: 1000, endMs: 1200 },
-      { fault: second, beginMs: 2000, endMs: 2200 },
+      { fault: first, path: 'a', beginMs: 1000, endMs: 1200 },
+      { fault: second, path: 'a', beginMs: 2000, endMs: 2200 },
     ],
-    ...{ pathsAtStart: [{ path: 'a', state: 'live' }], paths: [] },
+    ...{ pathsAtStart: [{ path: 'a', state: 'live' }], paths: [], uses: [] },
     ...{ blocksVerified: 500, mismatches: 0 },
     ...more,
   };
@@ -103,6 +112,65 @@ describe('recovery', () => {
     expect(recoveredAt(every10(0, 1300), [3900], window, 1001)).to.equal(4000);
     expect(recoveredAt(every10(0, 4000), [3900], window, 3800)).to.equal(3900);
   });
+});
+
+describe('return of a path', () => {
+  const window = { from: 1000, to: 5000 };
+  const [fault] = SCENARIO.faults;
+  if (!fault) throw new Error('a fault');
+  const happened = { fault, path: 'a', beginMs: 1000, endMs: 2000 };
+  const is = (path: string, state: PathState, atMs: number): PathRecord => ({
+    ...{ path, state, atMs, reason: '' },
+  });
+  const gone = is('a', 'lost', 1100);
+
+  it('counts to the first request on it, where targets tell, else until it is live', () => {
+    const paths = [gone, is('b', 'lost', 1200), is('b', 'live', 1300), is('a', 'live', 2900)];
+    expect(returnedAt({ paths, uses: [] }, happened, window)).to.equal(2900);
+    const uses = [
+      { path: 'a', atMs: 500 },
+      { path: 'b', atMs: 2950 },
+      { path: 'a', atMs: 2960 },
+    ];
+    expect(returnedAt({ paths, uses }, happened, window)).to.equal(2960);
+  });
+
+  it('a path that went again has not come back', () => {
+    const paths = [gone, is('a', 'live', 1500), is('a', 'connecting', 1600)];
+    expect(returnedAt({ paths, uses: [] }, happened, window)).to.equal(Infinity);
+    const again = [...paths, is('a', 'live', 2700)];
+    expect(returnedAt({ paths: again, uses: [] }, happened, window)).to.equal(2700);
+  });
+
+  it('is nothing where none was lost or the fault stays, and never less than 0', () => {
+    expect(returnedAt({ paths: [], uses: [] }, happened, window)).to.equal(undefined);
+    const early = [gone, is('a', 'live', 1990)];
+    expect(returnedAt({ paths: early, uses: [] }, happened, window)).to.equal(2000);
+    const kill = parseScenario(
+      { name: 'k', duration: 5000, faults: [{ kind: 'kill', at: 1000 }] },
+      'x',
+    );
+    const [dead] = kill.faults;
+    if (!dead) throw new Error('a fault');
+    expect(returnedAt({ paths: early, uses: [] }, { ...happened, fault: dead }, window)).to.equal(
+      undefined,
+    );
+  });
+
+  const strict = { ...fault, bounds: { ...fault.bounds, returnMs: 500 } };
+  const CASES: readonly (readonly [readonly PathRecord[], string | undefined])[] = [
+    [[gone, is('a', 'live', 1700)], undefined],
+    [[gone, is('a', 'live', 1701)], 'the path was used again after 501 ms, 500 ms are allowed'],
+    [[gone], 'the path was not used again, 500 ms are allowed'],
+    [[], 'the path was not lost, 500 ms are allowed'],
+  ];
+  for (const [paths, complaint] of CASES) {
+    it(`its bound: ${complaint ?? 'kept'}`, () => {
+      const faults = [{ fault: strict, path: 'a', beginMs: 1000, endMs: 1200 }];
+      const [result] = analyse(record({}, { paths, faults })).faults;
+      expect(result?.broken[0]).to.equal(complaint);
+    });
+  }
 });
 
 describe('analysis', () => {
@@ -153,8 +221,13 @@ describe('analysis', () => {
     if (!stop || !loss) throw new Error('two faults');
     const strict = { ...loss, bounds: { ...loss.bounds, detectMs: 100 } };
     const faults = [
-      { fault: { ...stop, bounds: { ...stop.bounds, detectMs: 100 } }, beginMs: 1000, endMs: 1200 },
-      { fault: strict, beginMs: 2000, endMs: 2200 },
+      {
+        fault: { ...stop, bounds: { ...stop.bounds, detectMs: 100 } },
+        path: 'a',
+        beginMs: 1000,
+        endMs: 1200,
+      },
+      { fault: strict, path: 'a', beginMs: 2000, endMs: 2200 },
     ];
     expect(
       analyse(record({}, { paths, faults })).faults.map(({ broken }) => broken[0]),
@@ -201,7 +274,7 @@ describe('analysis', () => {
       {
         ...{ log: load.log, durationMs: load.elapsedMs },
         scenario: { ...SCENARIO, faults: [stop] },
-        faults: [{ fault: stop, beginMs, endMs: beginMs + 350 }],
+        faults: [{ fault: stop, path: 'a', beginMs, endMs: beginMs + 350 }],
       },
     );
     const { faults, passed: kept } = analyse(run);
@@ -253,7 +326,44 @@ describe('curves and report', () => {
     expect(jsonReport([good, bad])).to.have.property('passed', false);
   });
 
-  it('writes JSON, Markdown and a page that needs nothing else', async () => {
+  it('of several runs the worst and the median of each figure, and curves of the worst alone', () => {
+    const outcomes = [1150, 1250, 1100].map((until) => outcome(record({ silent: [1000, until] })));
+    const [repeats] = repeatsOf(outcomes);
+    if (!repeats) throw new Error('a scenario');
+    const [stop] = repeats.faults;
+    expect(stop?.figures.readStallMs).to.deep.equal({ worst: 250, median: 150, runs: 3 });
+    expect(stop?.figures.errors).to.deep.equal({ worst: 0, median: 0, runs: 3 });
+    expect(stop?.figures).not.to.have.property('returnMs');
+    expect(worstRun(repeats)).to.equal(outcomes[1]);
+    for (const text of [terminalSpread(outcomes), markdown(outcomes)]) {
+      expect(text).to.match(/worst \(median\) of 3 runs, 0 of which failed/);
+      expect(text).to.include('250 ms (150 ms)');
+    }
+    expect(terminalSpread(outcomes.slice(0, 1))).to.equal('');
+    expect(jsonReport(outcomes)).to.have.nested.property(
+      'scenarios[0].faults[0].figures.readStallMs.worst',
+      250,
+    );
+    const drawn: RunOutcome[] = [];
+    const page = html(outcomes, (each) => {
+      drawn.push(each);
+      return [{ title: 'curve', svg: '<svg></svg>' }];
+    });
+    expect(drawn).to.deep.equal([outcomes[1]]);
+    expect(page.match(/<svg/g)).to.have.length(1);
+    for (const run of [1, 2, 3]) expect(page).to.include(`made-up, run ${run}: `);
+    const failing = [...outcomes, outcome(record({ silent: [1000, 1201], failAt: [1500] }))];
+    expect(terminalSpread(failing)).to.match(/^made-up: FAILED, .* of 4 runs, 1 of which failed/);
+    html(failing, (each) => {
+      drawn.push(each);
+      return [];
+    });
+    expect(drawn.slice(1)).to.deep.equal([outcomes[1], failing[3]]);
+  });
+
+  it('writes JSON, Markdown and a page that needs nothing else', async function () {
+    // echarts takes its time to load.
+    this.timeout(30_000);
     const folder = mkdtempSync(join(tmpdir(), 'nvmeof-failover-'));
     try {
       const paths = [{ path: '127.0.0.1:4420', state: 'lost', reason: '', atMs: 1100 }] as const;

@@ -1,9 +1,11 @@
-/** The language of scenarios, those that are built in, and which of them a host can pass. */
+/** The language of scenarios, those that are built in, and which of them can be run on targets that exist already. */
 import { expect } from 'chai';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { unfit } from '../../../tools/failover/inject.ts';
+import { remoteTargets } from '../../../tools/failover/existing-bed.ts';
+import { scenarioRefusal } from '../../../tools/failover/faulty-target.ts';
+import { HostFaults } from '../../../tools/failover/host-faults.ts';
 import {
   describeFault,
   lengthOf,
@@ -11,7 +13,7 @@ import {
   parseScenario,
 } from '../../../tools/failover/scenario.ts';
 import { SCENARIOS } from '../../../tools/failover/scenarios.ts';
-import { usableScenarios } from '../../../tools/cli/commands/failover-test.ts';
+import { builtIn } from '../../../tools/cli/commands/failover-test.ts';
 import { failureOf } from '../../support/in-process.ts';
 
 const LOSS = { kind: 'loss', at: 100, for: 100, drop: 0.1 } as const;
@@ -46,6 +48,10 @@ describe('scenarios', () => {
     [{ ...base, faults: [{ ...LOSS, bounds: { stall: 5 } }] }, /bounds: unknown key "stall"/],
     [{ ...base, faults: [{ ...LOSS, at: 500 }, LOSS] }, /faults\[1\]\.at: must not be before/],
     [{ ...base, faults: [{ kind: 'resize', at: 1, percent: 50 }] }, /faults\[0\]\.percent/],
+    [
+      { ...base, faults: [{ kind: 'kill', at: 1, bounds: { returnMs: 5 } }] },
+      /faults\[0\]\.bounds: returnMs: a path that meets kill does not come back/,
+    ],
   ];
   for (const [value, message] of WRONG) {
     it(`names what is wrong: ${message.source}`, () => {
@@ -91,23 +97,53 @@ describe('scenarios', () => {
     }
   });
 
-  it('a host with one path is not asked for what it cannot survive', () => {
-    const single = { survivesLostPaths: false, followsAna: false };
-    const several = { survivesLostPaths: true, followsAna: true };
-    const fit = (name: string): string | undefined => {
-      const found = SCENARIOS.find((each) => each.name === name);
-      return found && unfit(parseScenario(found, name), single);
-    };
-    for (const name of ['loss', 'delay', 'pause', 'gap', 'resize', 'storm']) {
-      expect(fit(name), name).to.equal(undefined);
+  const NQN = 'nqn.2026-11.io.nvmeof:there';
+  const HERE = { address: '192.0.2.7', port: 4420 };
+  const THERE = { address: '192.0.2.8', port: 4420 };
+  const refused = (
+    name: string,
+    paths: readonly { address: string; port: number }[],
+    controls: readonly string[],
+  ): string => {
+    const targets = remoteTargets({ paths, nqn: NQN, nsid: 1, controls }, new HostFaults(1));
+    const scenario = builtIn().find((each) => each.name === name);
+    return scenario ? (scenarioRefusal(scenario, targets) ?? 'can be run') : 'is not there';
+  };
+
+  it('at targets that exist already, what the host can do by itself is done', () => {
+    for (const name of ['loss', 'delay', 'duplicates', 'reordering', 'gap', 'blackhole', 'storm']) {
+      expect(refused(name, [HERE, THERE], []), name).to.equal('can be run');
     }
-    for (const name of ['kill', 'blackhole', 'freeze']) {
-      expect(fit(name), name).to.match(/takes the path away/);
+  });
+
+  it('there, what only the target can do needs its control socket', () => {
+    for (const name of ['terminate', 'ana', 'resize']) {
+      expect(refused(name, [HERE, THERE], []), name).to.match(/at 192\.0\.2\.7:4420: .*--control/);
+      expect(refused(name, [HERE, THERE], ['a', 'b']), name).to.equal('can be run');
     }
-    expect(fit('ana')).to.match(/ANA/);
-    for (const each of SCENARIOS) {
-      expect(unfit(parseScenario(each, each.name), several), each.name).to.equal(undefined);
+    // Every target that shares the namespace must grow.
+    expect(refused('resize', [HERE, THERE], ['a'])).to.match(/at 192\.0\.2\.8:4420/);
+    expect(refused('ana', [HERE, THERE], ['a'])).to.equal('can be run');
+  });
+
+  it('there, no process is killed, stopped or started', () => {
+    for (const name of ['kill', 'freeze', 'pause']) {
+      expect(refused(name, [HERE, THERE], ['a', 'b']), name).to.match(/not a process of this test/);
     }
-    expect(usableScenarios()).to.have.length(SCENARIOS.length);
+  });
+
+  it('packets of two ports of one address are not told apart', () => {
+    const other = { ...HERE, port: 4421 };
+    expect(refused('loss', [HERE, other], [])).to.match(/port 4421 of the same address/);
+    expect(refused('ana', [HERE, other], ['a', 'a'])).to.equal('can be run');
+  });
+
+  it('a target that is not there is named', () => {
+    const far = parseScenario({ ...base, faults: [{ ...LOSS, target: 3 }] }, 'x');
+    const targets = remoteTargets(
+      { paths: [HERE, THERE], nqn: NQN, nsid: 1, controls: [] },
+      new HostFaults(1),
+    );
+    expect(scenarioRefusal(far, targets)).to.equal('there is no target 3, the last one is 1');
   });
 });
