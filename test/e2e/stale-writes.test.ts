@@ -3,11 +3,12 @@
  * its controller was fenced. One target, and two that share a file: alive, stopped and killed. (CASES 97, spdk#3593)
  */
 import { expect } from 'chai';
+import { once } from 'node:events';
 import { openSync, readSync, truncateSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { connect } from '../../initiator/index.ts';
-import type { Controller } from '../../initiator/index.ts';
+import { connect, connectPaths } from '../../initiator/index.ts';
+import type { Controller, HeldWrites } from '../../initiator/index.ts';
 import { impactedBy, peerOf } from '../../initiator/multipath/fence-peer.ts';
 import { fenceController } from '../../initiator/multipath/fence.ts';
 import type { FenceOutcome, ImpactedController } from '../../initiator/multipath/fence.ts';
@@ -268,6 +269,41 @@ describe('stale writes', function () {
       stopped.child.kill('SIGSTOP');
       failure = failureOf(lost.namespace(1).write(0, X));
       await goesOn(stopped);
+    });
+
+    it('proven: a write waits while the stopped target stands, and goes on when that is ended', async () => {
+      const [slow, fast] = [await file.start(1, 0), await file.start(101, 0)];
+      const [stopped] = file.targets as [Process];
+      const subsystem = await connectPaths({
+        ...{ nqn: NQN, ...HOST, keepAliveMs: 1000, writes: 'proven' },
+        paths: [{ address: slow, preferred: true }, { address: fast }],
+      });
+      try {
+        const live = (): number => subsystem.paths.filter(({ state }) => state === 'live').length;
+        while (live() < 2) await once(subsystem, 'pathState');
+        const held = once(subsystem, 'writesHeld') as Promise<[string, HeldWrites]>;
+        const released = once(subsystem, 'writesReleased') as Promise<[string, FenceOutcome]>;
+        stopped.child.kill('SIGSTOP');
+        let done = false;
+        const write = subsystem
+          .namespace(1)
+          .write(0, X)
+          .then(() => {
+            done = true;
+          });
+        const [endpoint, { cntlid, writes }] = await held;
+        expect([endpoint, cntlid, writes]).to.deep.equal([`${slow}:4420`, 1, 1]);
+        // Beyond all that the time would say.
+        await new Promise((resolve) => setTimeout(resolve, 2 * 1000 + QUIESCE_MS));
+        expect(done).to.equal(false);
+        expect(file.content).to.equal('\0');
+        await stopped.stop('SIGKILL');
+        expectReset((await released)[1]);
+        await write;
+        expect(file.content).to.equal('X');
+      } finally {
+        await subsystem.disconnect();
+      }
     });
 
     it('without another path the time decides', async () => {
