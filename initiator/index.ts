@@ -18,7 +18,7 @@ export type {
 export type { ServiceState } from './multipath/discovery-service.ts';
 export { MultipathSubsystem } from './multipath/subsystem.ts';
 export type { MultipathOptions, PathSpec } from './multipath/options.ts';
-export type { MultipathEvents, PathChange, PathView } from './multipath/events.ts';
+export type { HeldWrites, MultipathEvents, PathChange, PathView } from './multipath/events.ts';
 export type { PathState } from './multipath/path.ts';
 export type { AnaGroup, AnaState } from './multipath/ana-log.ts';
 export type { FenceOutcome, WritesPolicy } from './multipath/fence.ts';

@@ -7,9 +7,11 @@
  * pass a fake edge.
  */
 import type { Faults } from './common/faults.ts';
+import type { LeaseDoor, LeaseId } from './leases.ts';
 
 export { doorPath, loadDoor } from './load-door.ts';
 export type { ConnectFailure, DoorEvent } from './door-events.ts';
+export type { LeaseDoor, LeaseId } from './leases.ts';
 
 export type ReactorIndex = number;
 export type DeviceId = number;
@@ -122,6 +124,8 @@ export interface BindOptions {
   readonly cntlid: number;
   /** The port it came in at, as `setAccess` names it. */
   readonly port: number;
+  /** Of its controller: it changes data only while this holds. */
+  readonly lease: LeaseId;
 }
 
 export interface NamespaceOptions {
@@ -296,7 +300,7 @@ export interface QueueStatistics {
   readonly transport?: QueuePairCounters | undefined;
 }
 
-export interface Door {
+export interface Door extends LeaseDoor {
   // Runtime: once per process.
   start(options: RuntimeOptions): void;
   stop(): void;
@@ -466,6 +470,11 @@ export const DOOR_FUNCTIONS = {
   accept: 2,
   reject: 3,
   bindQueue: 2,
+  openLease: 0,
+  renewLeaseBy: 2,
+  setLease: 2,
+  leaseLeft: 1,
+  closeLease: 1,
   complete: 4,
   abort: 2,
   connect: 2,

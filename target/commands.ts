@@ -33,13 +33,8 @@ function prepareKeepAlive({ controller: { keepAlive } }: Request): Prepared | Fa
   if (keepAlive.timeoutMs === 0) {
     return fail(Status.keepAliveInvalid, undefined, 'the keep alive timer is off');
   }
-  return {
-    length: 0,
-    run: () => {
-      keepAlive.touch();
-      return reply();
-    },
-  };
+  // Native has renewed the lease when it arrived.
+  return { length: 0, run: () => reply() };
 }
 
 const common = { queues: 'admin', whileDisabled: false, effects: 0 } as const;

@@ -200,6 +200,7 @@ function connectAdmin(context: Context, queue: TargetQueue, parsed: Parsed): Rep
   subsystem.attach(controller);
   queue.controller = controller;
   queue.move('admin');
+  context.runtime.door.renewLeaseBy(queue.id, controller.keepAlive.lease);
   context.log.info(controller.summary, 'host connected');
   context.emit('controllerCreated', controller.summary);
   return success(cntlid);
@@ -269,6 +270,7 @@ async function connectIo(
     flowControlDisabled: disableSqFlowControl,
     cntlid: controller.cntlid,
     port: controller.arrival.portId,
+    lease: controller.keepAlive.lease,
   });
   const summary = controller.queueSummary(queue);
   context.log.info(queueFields(summary), 'I/O queue connected');

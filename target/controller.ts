@@ -105,16 +105,9 @@ export class Controller implements PropertySource {
     this.asyncEvents = new AsyncEvents((tag, result) => {
       queue.complete(tag, reply(result));
     });
-    this.keepAlive = new KeepAlive(
-      context.clock,
-      () => {
-        context.runtime.drain();
-      },
-      () => {
-        context.log.warn(this.summary, 'keep alive timer expired');
-        void this.close('keep alive timer expired');
-      },
-    );
+    this.keepAlive = new KeepAlive(context.clock, context.runtime.door, () => {
+      this.#fellSilent();
+    });
     this.keepAlive.set(identity.keepAliveMs);
   }
 
@@ -335,6 +328,13 @@ export class Controller implements PropertySource {
     for (const [qid, mine] of this.ioQueues) {
       if (mine === queue) this.ioQueues.delete(qid);
     }
+    // Native ended the queue by what it has noticed before the timer here.
+    if (this.keepAlive.over) this.#fellSilent();
+  }
+
+  #fellSilent(): void {
+    this.#context.log.warn(this.summary, 'keep alive timer expired');
+    void this.close('keep alive timer expired');
   }
 
   /** Ends the association; resolves when native has nothing left of its queues. */
@@ -345,7 +345,7 @@ export class Controller implements PropertySource {
 
   async #close(reason: string): Promise<void> {
     this.#machine.move('deleted');
-    this.keepAlive.stop();
+    this.keepAlive.end();
     this.asyncEvents.clear();
     this.anaLog.clear();
     const queues = [...this.ioQueues.values(), this.adminQueue];

@@ -24,6 +24,15 @@ export interface PathChange {
   readonly reason: string;
 }
 
+/** Writes that wait until a lost controller can do nothing more. */
+export interface HeldWrites {
+  readonly cntlid: number;
+  /** How many wait in this process, for this controller or others. */
+  readonly writes: number;
+  /** Why its end is not known. */
+  readonly reason: string;
+}
+
 export interface MultipathEvents {
   pathState: [change: PathChange];
   /** What a path says of its ANA groups is other than before. */
@@ -37,6 +46,8 @@ export interface MultipathEvents {
   ];
   /** I/O that finds no path fails from now on, or waits again. */
   failing: [nsid: number, failing: boolean];
+  /** The end of a lost controller takes longer, and what it may still write waits. `writesReleased` follows. */
+  writesHeld: [endpoint: string, held: HeldWrites];
   /** Writes that a lost controller had may go again, or will not: `outcome` says by what guarantee. */
   writesReleased: [endpoint: string, outcome: FenceOutcome];
   warning: [error: Error];

@@ -10,10 +10,11 @@ import { CrossControllerResetLog, CrossControllerResetStatus } from '../../nativ
 
 /**
  *   fenced     nothing is sent again before the lost controller can do nothing any more. The default
+ *   proven     the same, but only another controller's word counts, however long that takes: never the time alone
  *   immediate  at once, as Linux does before Cross-Controller Reset: a slow target may overwrite newer data with older
  *   never      not at all: whoever wrote gets the error, and knows that the write may still happen
  */
-export type WritesPolicy = 'fenced' | 'immediate' | 'never';
+export type WritesPolicy = 'fenced' | 'proven' | 'immediate' | 'never';
 
 /** A controller that was lost, in the life that was lost. */
 export interface ImpactedController {
@@ -108,11 +109,7 @@ class Fence {
       const first = await Promise.race([asked, waited ?? asked, this.#cancelled()]);
       if (first) return first;
       if (waited) return await Promise.race([waited, this.#cancelled()]);
-      return {
-        guarantee: 'none',
-        reason:
-          'no other controller could end it, and without keep alive it does not end by itself',
-      };
+      return { guarantee: 'none', reason: this.#withoutHelp };
     } finally {
       this.#over.abort();
       for (const timer of this.#timers) timer.cancel();
@@ -140,7 +137,15 @@ class Fence {
     });
   }
 
+  get #withoutHelp(): string {
+    if (this.#impacted.ciu === 0) return 'it tells nothing by which another one could end it';
+    if (this.#impacted.keepAliveMs > 0) return 'no other controller could end it';
+    return 'no other controller could end it, and without keep alive it does not end by itself';
+  }
+
+  /** Undefined where the time says nothing. */
   #wait(): Promise<FenceOutcome> | undefined {
+    if (this.#options.writes === 'proven') return undefined;
     const { lastSentMs, cqtMs } = this.#impacted;
     const waitedMs = quiesceMs(this.#impacted);
     if (waitedMs === undefined) return undefined;
@@ -221,8 +226,8 @@ class Fence {
 }
 
 /**
- * Resolves when writes that were lost with `impacted` may be sent again, or with 'none' when they must not. Peers are asked in turn,
- * while the time runs: whatever comes first decides. Rejects only when `signal` is aborted.
+ * Resolves when writes that were lost with `impacted` may be sent again, or with 'none' when they must not, or not yet. Peers are asked in
+ * turn, while the time runs: whatever comes first decides. Rejects only when `signal` is aborted.
  */
 export async function fenceController(
   impacted: ImpactedController,
@@ -235,6 +240,7 @@ export async function fenceController(
     case 'never':
       return { guarantee: 'none', reason: 'writes are never sent again on another path' };
     case 'fenced':
+    case 'proven':
       return new Fence(impacted, options).run(peers);
   }
 }

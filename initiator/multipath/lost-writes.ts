@@ -16,8 +16,15 @@ export interface LostWritesOptions {
   /** Controllers that can be asked now, those of other paths first. */
   readonly peers: (lost: Path) => readonly Controller[];
   readonly onOver: (path: Path, incarnation: number, outcome: FenceOutcome) => void;
-  readonly onRefused: (path: Path, peer: string, reason: string) => void;
+  /** It takes longer: once for each lost controller. */
+  readonly onHeld: (path: Path, cntlid: number, reason: string) => void;
+  readonly warn: (message: string) => void;
 }
+
+/** How long the end of a controller may take before somebody is told that writes wait for it. */
+export const TELL_MS = 2000;
+/** Who could not help is asked again: a target that was stopped may have been ended since, or go on. */
+export const ASK_AGAIN_MS = 5000;
 
 /** A peer has come: asked anew. */
 class Again extends Error {}
@@ -56,7 +63,11 @@ export class LostWrites {
     impacted: ImpactedController,
     before: Promise<void>,
   ): Promise<void> {
-    const { clock, writes, peers, onRefused } = this.#options;
+    const { clock, writes, peers, onHeld, warn } = this.#options;
+    let reason = 'no other controller has said yet that it has ended';
+    const late = clock.after(TELL_MS, () => {
+      onHeld(path, impacted.cntlid, reason);
+    });
     while (!this.#closed) {
       const running = new AbortController();
       this.#running.add(running);
@@ -65,37 +76,48 @@ export class LostWrites {
           clock,
           writes,
           signal: running.signal,
-          onRefused: (peer, reason) => {
-            onRefused(path, peer, reason);
+          onRefused: (peer, why) => {
+            reason = `${peer} could not end it: ${why}`;
+            warn(
+              `path ${path.endpoint} was lost, and ${peer} could not end its controller: ${why}`,
+            );
           },
         });
         if (this.#settles(outcome)) {
           await before;
           this.#release(path, incarnation, outcome);
-          return;
+          break;
         }
-        await untilAborted(running.signal);
+        if (outcome.guarantee === 'none') reason = outcome.reason;
+        await pause(clock, ASK_AGAIN_MS, running.signal);
       } catch (error) {
-        if (!(error instanceof Again)) return;
+        if (!(error instanceof Again)) break;
       } finally {
         this.#running.delete(running);
       }
     }
+    late.cancel();
   }
 
   #release(path: Path, incarnation: number, outcome: FenceOutcome): void {
     if (!this.#closed) this.#options.onOver(path, incarnation, outcome);
   }
 
-  /** Without keep alive, and without a peer now, a peer that comes later may still end the controller. */
+  /** Where the time says nothing, a peer that cannot end the controller now may do so later, and so may one that comes. */
   #settles(outcome: FenceOutcome): boolean {
     return outcome.guarantee !== 'none' || this.#options.writes === 'never';
   }
 }
 
-function untilAborted(signal: AbortSignal): Promise<never> {
-  return new Promise((_, reject) => {
+/** Rejects when aborted. */
+function pause(clock: Clock, ms: number, signal: AbortSignal): Promise<void> {
+  return new Promise((resolve, reject) => {
+    const timer = clock.after(ms, () => {
+      signal.removeEventListener('abort', fail);
+      resolve();
+    });
     const fail = (): void => {
+      timer.cancel();
       reject(asError(signal.reason));
     };
     if (signal.aborted) fail();

@@ -61,7 +61,7 @@ export interface ResolvedMultipath {
 }
 
 const POLICIES: readonly PathPolicy[] = ['round-robin', 'queue-depth', 'numa'];
-const WRITES: readonly WritesPolicy[] = ['fenced', 'immediate', 'never'];
+const WRITES: readonly WritesPolicy[] = ['fenced', 'proven', 'immediate', 'never'];
 const TIMER_MS_MAX = 0x7fff_ffff;
 
 function timer(name: string, value: number | undefined, preset: number, least: number): number {

@@ -101,14 +101,11 @@ export class MultipathSubsystem extends EventEmitter<MultipathEvents> implements
         for (const head of this.#heads.values()) head.release(path, incarnation, repeat);
         this.emit('writesReleased', path.endpoint, outcome);
       },
-      onRefused: (path, peer, reason) => {
-        this.emit(
-          'warning',
-          new Error(
-            `path ${path.endpoint} was lost, and ${peer} could not end its controller: ${reason}`,
-          ),
-        );
+      onHeld: ({ endpoint }, cntlid, reason) => {
+        const writes = this.#lease.runtime.door.counters()['live.multipath.held'] ?? 0;
+        this.emit('writesHeld', endpoint, { cntlid, writes, reason });
       },
+      warn: (message) => this.emit('warning', new Error(message)),
     });
   }
 

@@ -125,6 +125,7 @@ Napi::Value counters(const Arguments& arguments) {
   all["live.queues"] = static_cast<double>(instance.queues.size());
   all["live.backings"] = static_cast<double>(instance.backings.size());
   all["live.tables"] = static_cast<double>(instance.tables.size());
+  all["live.leases"] = static_cast<double>(instance.leases.size());
   all["live.operations"] = static_cast<double>(instance.operations.size());
   all["live.buffers"] = static_cast<double>(instance.buffers.size());
   all["live.commands"] =

@@ -20,6 +20,7 @@
 #include "addon/submissions.h"
 #include "addon/tables.h"
 #include "addon/wake.h"
+#include "reactor/lease.h"
 #include "reactor/reactor.h"
 
 namespace nvmeof::addon {
@@ -129,6 +130,7 @@ struct Instance {
   Registry<Queue> queues{"queue"};
   Registry<std::shared_ptr<Backing>> backings{"backing"};
   Registry<Table> tables{"table"};
+  Registry<std::shared_ptr<reactor::Lease>> leases{"lease"};
   Registry<std::unique_ptr<Operation>> operations{"operation"};
   Registry<BufferEntry> buffers{"buffer"};
   std::vector<SubmittedEntry> commands;
@@ -176,6 +178,11 @@ Napi::Value unlisten(const Arguments& arguments);
 Napi::Value accept(const Arguments& arguments);
 Napi::Value reject(const Arguments& arguments);
 Napi::Value bind_queue(const Arguments& arguments);
+Napi::Value open_lease(const Arguments& arguments);
+Napi::Value renew_lease_by(const Arguments& arguments);
+Napi::Value set_lease(const Arguments& arguments);
+Napi::Value lease_left(const Arguments& arguments);
+Napi::Value close_lease(const Arguments& arguments);
 Napi::Value complete(const Arguments& arguments);
 Napi::Value abort_command(const Arguments& arguments);
 // host_queues.cc

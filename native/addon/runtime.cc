@@ -128,6 +128,7 @@ void Instance::stop() {
   for (const auto& side : runtime->sides) side->reactor.reset();
   end_operations();
   tables.clear();
+  leases.clear();
   backings.clear();  // one that a worker thread still resizes lives until it is done
   std::vector<uint32_t> ids;
   for (const auto& [id, entry] : buffers.all()) {

@@ -1,5 +1,7 @@
 // The target's side of connections: listeners, answers to connection requests, bound queues, and
 // the answers to commands that went up to JavaScript.
+#include <limits>
+
 #include "addon/instance.h"
 #include "addon/task.h"
 
@@ -10,6 +12,7 @@ namespace {
 constexpr size_t kPrivateDataMax = 196;  // of a CM REP
 constexpr size_t kRejectDataMax = 148;   // of a CM REJ
 constexpr uint32_t kDepthMax = 65536;    // a 16-bit SQSIZE, 0's based
+constexpr uint64_t kMillisecond = 1'000'000;
 
 // The device of a request, which is answered by this call.
 uint32_t take_connection(Instance& instance, Napi::Env env, uint64_t connection) {
@@ -127,8 +130,52 @@ Napi::Value bind_queue(const Arguments& arguments) {
   unpacked.cntlid = static_cast<uint16_t>(options["cntlid"].u32(0, 65535));
   unpacked.port = options["port"].u32();
   instance.tables.get(env, unpacked.table);
+  unpacked.lease = instance.leases.get(env, options["lease"].u32());
   with_target(instance, arguments, queue,
               [queue, unpacked](nvmf::TargetEngine& engine) { engine.bind(queue, unpacked); });
+  return env.Undefined();
+}
+
+Napi::Value open_lease(const Arguments& arguments) {
+  Instance& instance = Instance::running(arguments.env());
+  const uint32_t id = instance.leases.add(std::make_shared<reactor::Lease>());
+  return Napi::Number::New(arguments.env(), id);
+}
+
+Napi::Value renew_lease_by(const Arguments& arguments) {
+  const Napi::Env env = arguments.env();
+  Instance& instance = Instance::running(env);
+  const uint32_t queue = arguments.at(0, "queue").u32();
+  const auto lease = instance.leases.get(env, arguments.at(1, "lease").u32());
+  with_target(instance, arguments, queue,
+              [queue, lease](nvmf::TargetEngine& engine) { engine.renew_by(queue, lease); });
+  return env.Undefined();
+}
+
+Napi::Value set_lease(const Arguments& arguments) {
+  const Napi::Env env = arguments.env();
+  reactor::Lease& lease = *Instance::of(env).leases.get(env, arguments.at(0, "lease").u32());
+  const uint64_t ms = arguments.at(1, "ms").u32();
+  lease.set(ms == 0 ? reactor::kNever : ms * kMillisecond, reactor::Lease::clock());
+  return env.Undefined();
+}
+
+Napi::Value lease_left(const Arguments& arguments) {
+  const Napi::Env env = arguments.env();
+  reactor::Lease& lease = *Instance::of(env).leases.get(env, arguments.at(0, "lease").u32());
+  const reactor::TimeNs left = lease.left(reactor::Lease::clock());
+  const double ms = static_cast<double>(left) / kMillisecond;
+  return Napi::Number::New(env,
+                           left == reactor::kNever ? std::numeric_limits<double>::infinity() : ms);
+}
+
+// Queues that have it keep it.
+Napi::Value close_lease(const Arguments& arguments) {
+  const Napi::Env env = arguments.env();
+  Instance& instance = Instance::of(env);
+  const uint32_t id = arguments.at(0, "lease").u32();
+  instance.leases.get(env, id);
+  instance.leases.erase(id);
   return env.Undefined();
 }
 

@@ -10,6 +10,7 @@
 #include <memory>
 #include <string>
 
+#include "reactor/lease.h"
 #include "reactor/reactor.h"
 #include "reactor/result.h"
 
@@ -34,6 +35,12 @@ struct Options {
 };
 
 enum class Operation : uint8_t { Read, Write, Flush, WriteZeroes, Deallocate };
+inline bool changes_data(Operation operation) {
+  return operation != Operation::Read && operation != Operation::Flush;
+}
+
+// Of a request whose lease is over: nothing of it was begun since.
+inline constexpr int kLeaseOver = ETIME;
 
 struct Request;
 using Done = void (*)(Request* request, int error);  // error: 0 or an errno value
@@ -49,10 +56,21 @@ struct Request {
   uint32_t iov_count = 0;
   Done done = nullptr;
   void* context = nullptr;
+  // A request that changes data begins only while this holds, also each part of it that begins
+  // later; else it ends with kLeaseOver. Null: whenever.
+  const reactor::Lease* lease = nullptr;
   // For the backing's own use while it holds the request.
   Request* next = nullptr;
   uint64_t scratch[4] = {};
 };
+
+// Whether it must not be begun any more. `now`: a reading of Lease::clock() that no stop of the
+// process can lie behind, or 0, and then this makes one where one is needed.
+inline bool lease_over(const Request& request, reactor::TimeNs* now) {
+  if (request.lease == nullptr || !changes_data(request.operation)) return false;
+  if (*now == 0) *now = reactor::Lease::clock();
+  return request.lease->over(*now);
+}
 
 class Channel : public reactor::Poller {
  public:

@@ -5,10 +5,6 @@
 namespace nvmeof::block {
 namespace {
 
-bool changes_data(Operation operation) {
-  return operation != Operation::Read && operation != Operation::Flush;
-}
-
 // Holds requests in the order they came: all for the same time, so the oldest is due first.
 class DelayChannel final : public Channel {
  public:

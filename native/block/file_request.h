@@ -23,6 +23,7 @@ struct Progress {
   uint64_t done_bytes;  // of Transfer and ZeroWrite
   uint8_t* bounce;      // aligned copy for O_DIRECT, or nullptr
   Step step;
+  bool held_back;  // its lease was over: the kernel was not asked to do the step
 };
 static_assert(sizeof(Progress) <= sizeof(Request::scratch));
 

@@ -174,7 +174,11 @@ class MemoryChannel final : public Channel {
  public:
   explicit MemoryChannel(MemoryBacking* backing) : backing_(backing) {}
   int poll(reactor::TimeNs) override { return 0; }
-  void submit(Request* request) override { request->done(request, backing_->execute(*request)); }
+  void submit(Request* request) override {
+    reactor::TimeNs now = 0;
+    const bool late = lease_over(*request, &now);
+    request->done(request, late ? kLeaseOver : backing_->execute(*request));
+  }
   void prefetch(uint64_t offset, uint64_t length) override { backing_->prefetch(offset, length); }
   uint32_t in_flight() const override { return 0; }
   void cancel_all() override {}

@@ -45,6 +45,18 @@ int64_t perform(Request* request, const FileHandle& file) {
   return -EINVAL;
 }
 
+// All its steps, one after another. Returns its error.
+int carry_out(Request* request, FileHandle* file) {
+  int error = 0;
+  int64_t result;
+  do {
+    reactor::TimeNs now = 0;
+    if (lease_over(*request, &now)) return kLeaseOver;
+    result = perform(request, *file);
+  } while (result == -EINTR || next_step(request, file, result, &error));
+  return error;
+}
+
 }  // namespace
 
 // Shared by all channels; started with the first, lives as long as the process uses it.
@@ -99,12 +111,7 @@ class ThreadPool {
         item = queue_.front();
         queue_.pop_front();
       }
-      int error = 0;
-      int64_t result;
-      do {
-        result = perform(item.request, *item.channel->file_);
-      } while (result == -EINTR || next_step(item.request, item.channel->file_, result, &error));
-      item.channel->finished(item.request, error);
+      item.channel->finished(item.request, carry_out(item.request, item.channel->file_));
     }
   }
 
@@ -130,7 +137,7 @@ ThreadChannel::~ThreadChannel() {
 }
 
 void ThreadChannel::submit(Request* request) {
-  progress_of(request) = {0, nullptr, first_step(*request, *file_)};
+  progress_of(request) = {0, nullptr, first_step(*request, *file_), false};
   if (request->length == 0 && request->operation != Operation::Flush) {
     request->done(request, 0);
     return;

@@ -95,7 +95,7 @@ UringChannel::~UringChannel() {
 
 void UringChannel::submit(Request* request) {
   Progress& progress = progress_of(request);
-  progress = {0, nullptr, first_step(*request, *file_)};
+  progress = {0, nullptr, first_step(*request, *file_), false};
   if (request->length == 0 && request->operation != Operation::Flush) {
     request->done(request, 0);
     return;
@@ -195,6 +195,22 @@ void UringChannel::fill() {
   }
 }
 
+// Right before the kernel takes the entries, those of this round and what it left of an earlier
+// one: a request whose lease is over becomes one that does nothing.
+void UringChannel::hold_back() {
+  reactor::TimeNs now = 0;
+  const unsigned end = ring_.sq.sqe_tail, mask = *ring_.sq.kring_mask;
+  for (unsigned i = end - io_uring_sq_ready(&ring_); i != end; i++) {
+    io_uring_sqe* sqe = &ring_.sq.sqes[i & mask];
+    Request* request = reinterpret_cast<Request*>(sqe->user_data);
+    if (!request || !lease_over(*request, &now)) continue;
+    std::memset(sqe, 0, sizeof *sqe);  // flags of a write mean other things to a no-op
+    io_uring_prep_nop(sqe);
+    io_uring_sqe_set_data(sqe, request);
+    progress_of(request).held_back = true;
+  }
+}
+
 void UringChannel::finish(Request* request, int error) {
   end_bounce(request, error == 0);
   request->done(request, error);  // may submit again
@@ -219,6 +235,10 @@ int UringChannel::reap() {
   in_flight_ -= requests;
   for (unsigned i = 0; i < requests; i++) {
     Request* request = batch[i].request;
+    if (progress_of(request).held_back) {
+      finish(request, kLeaseOver);
+      continue;
+    }
     // The kernel asks for the same step again.
     const bool again = batch[i].result == -EAGAIN || batch[i].result == -EINTR;
     int error = 0;
@@ -249,6 +269,7 @@ int UringChannel::poll(reactor::TimeNs) {
   for (;;) {
     fill();
     if (unsubmitted_ > 0) {
+      hold_back();
       const int submitted = io_uring_submit_and_get_events(&ring_);
       if (submitted > 0) {
         unsubmitted_ -= std::min(unsubmitted_, static_cast<uint32_t>(submitted));

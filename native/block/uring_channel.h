@@ -31,6 +31,7 @@ class UringChannel final : public Channel {
   Result<void> set_up(const FixedBuffer* buffers, uint32_t buffer_count);
   void fill();  // waiting requests into free submission entries
   void prepare(io_uring_sqe* sqe, Request* request);
+  void hold_back();
   void prepare_transfer(io_uring_sqe* sqe, Request* request);
   int fixed_buffer_of(const iovec& piece) const;
   void finish(Request* request, int error);

@@ -86,6 +86,7 @@ inline constexpr uint8_t kSglKeyedInvalidate =
     number<uint8_t>(wire::SglIdentifier::kKeyedInvalidate);
 
 inline constexpr uint8_t kOpcodeFabrics = number<uint8_t>(wire::AdminOpcode::kFabrics);
+inline constexpr uint8_t kOpcodeKeepAlive = number<uint8_t>(wire::AdminOpcode::kKeepAlive);
 inline constexpr uint8_t kFctypeConnect = number<uint8_t>(wire::FabricsType::kConnect);
 inline constexpr uint32_t kNsidAll = 0xFFFFFFFF;
 

@@ -17,6 +17,17 @@ void TargetEngineImpl::bind(uint32_t id, const BindOptions& options) {
   queue->table = tables_.get(options.table);
   queue->port = options.port;
   queue->view = queue->table->view(options.port);
+  queue->lease = options.lease;
+}
+
+void TargetEngineImpl::renew_by(uint32_t id, std::shared_ptr<reactor::Lease> lease) {
+  if (TargetQueue* queue = queue_by_id(id)) queue->lease = std::move(lease);
+}
+
+// A sign of life that comes when the lease is over does not bring it back: the process, or the
+// machine, was stopped, and the host may have given the controller up.
+void TargetEngineImpl::keep_alive(TargetQueue* queue) {
+  if (queue->lease && !queue->lease->renew(reactor::Lease::clock())) kill(queue, kOverdue);
 }
 
 void TargetEngineImpl::complete(uint32_t id, uint32_t tag, uint64_t result, uint16_t status,

@@ -40,6 +40,8 @@ struct BindOptions {
   uint16_t cntlid;
   bool flow_control_disabled;
   uint32_t port = 0;  // whose view of the table it has
+  // Of the controller: it changes data only while this holds. Null: whenever.
+  std::shared_ptr<reactor::Lease> lease = nullptr;
 };
 
 struct NamespaceEntry {
@@ -71,6 +73,8 @@ class TargetEngine : public reactor::Poller, public rdma::ConnectionHandler {
   virtual Result<void> accept(uint32_t queue, rdma::ConnectionId connection,
                               const AcceptOptions& options) = 0;
   virtual void bind(uint32_t queue, const BindOptions& options) = 0;
+  // Keep Alives that arrive at this queue, which is an admin queue, renew the lease.
+  virtual void renew_by(uint32_t queue, std::shared_ptr<reactor::Lease> lease) = 0;
   // Unknown queues and tags are ignored: the queue may have died meanwhile.
   virtual void complete(uint32_t queue, uint32_t tag, uint64_t result, uint16_t status,
                         std::span<const uint8_t> data) = 0;

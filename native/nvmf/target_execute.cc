@@ -64,6 +64,7 @@ void TargetEngineImpl::execute(Command* command) {
   if (command->entry->removed) return refuse(command, {status::kInvalidNamespace, sqe::kNsid});
   if (const uint16_t refusal = command->refusal()) return refuse(command, {refusal, sqe::kNsid});
   move(command, CommandState::Executing);
+  command->request.lease = command->queue->lease.get();
   command->request.done = on_block_done;
   command->request.context = command;
   run(command, true);
@@ -73,6 +74,7 @@ void TargetEngineImpl::execute(Command* command) {
 // command of many steps must not grow the stack.
 void TargetEngineImpl::run(Command* command, bool first) {
   for (;;) {
+    if (command->error == block::kLeaseOver) kill(command->queue, kOverdue);
     if (!command->queue->answers()) return release(command);
     if (command->aborted) {
       command->status = status::kAbortRequested;

@@ -32,6 +32,9 @@ inline constexpr uint32_t kDepthMin = 2, kDepthMax = 16384;
 
 inline constexpr uint32_t kControlFetchMax = 128 * 1024;  // data handed up with one capsule
 
+// Why a queue ends whose controller's lease is over.
+inline constexpr const char* kOverdue = "no Keep Alive came in time";
+
 inline constexpr uint64_t kMillisecond = 1'000'000;
 inline constexpr uint64_t kClosingPatience = 200 * kMillisecond;   // for answers still on their way
 inline constexpr uint64_t kDyingPatience = 10'000 * kMillisecond;  // for the provider's last event
@@ -69,6 +72,7 @@ class TargetEngineImpl final : public TargetEngine {
   Result<void> accept(uint32_t queue, rdma::ConnectionId connection,
                       const AcceptOptions& options) override;
   void bind(uint32_t queue, const BindOptions& options) override;
+  void renew_by(uint32_t queue, std::shared_ptr<reactor::Lease> lease) override;
   void complete(uint32_t queue, uint32_t tag, uint64_t result, uint16_t status,
                 std::span<const uint8_t> data) override;
   bool abort(uint32_t queue, uint16_t cid) override;
@@ -177,6 +181,7 @@ class TargetEngineImpl final : public TargetEngine {
   void mark_dirty(TargetQueue* queue);
 
   // target_control.cc
+  void keep_alive(TargetQueue* queue);
   void refresh_live_counters();
   void tables_changed();
   void expose_resident(Namespace& entry);

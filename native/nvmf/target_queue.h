@@ -48,6 +48,7 @@ struct TargetQueue {
   uint32_t port = 0;
   uint16_t qid = 0, cntlid = 0;
   uint16_t sqhd = 0;
+  std::shared_ptr<reactor::Lease> lease;  // of its controller; null: there is none
 
   // Twice the depth: a slot is busy until the response is acknowledged, and the host may send its
   // next command before that.

@@ -66,6 +66,7 @@ uint32_t TargetEngineImpl::take_capsule(TargetQueue* queue, const WaitingCapsule
     }
   } else {
     reactor::add_relaxed(counters_.control_commands, 1);
+    if (queue->qid == 0 && command->sqe[sqe::kOpcode] == kOpcodeKeepAlive) keep_alive(queue);
     refused = parse_control(command->sqe, in_capsule, &command->transfer, &command->block);
     if (!refused && from_host(command->transfer)) {
       command->data_length = command->block.length;
@@ -125,7 +126,8 @@ void TargetEngineImpl::on_sent(const rdma::WorkCompletion& wc) {
                        : work == Work::Write ? "RDMA WRITE"
                                              : "response";
     if (wc.status != rdma::Status::FlushError) reactor::add_relaxed(counters_.queue_failures, 1);
-    kill(queue, std::string(what) + " failed: " + rdma::to_string(wc.status));
+    const bool overdue = queue->lease && queue->lease->over(reactor::Lease::clock());
+    kill(queue, overdue ? kOverdue : std::string(what) + " failed: " + rdma::to_string(wc.status));
   }
   if (work == Work::Response && command->state == CommandState::Sending) {
     queue->credits += command->credits;

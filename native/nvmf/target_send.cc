@@ -158,6 +158,7 @@ void TargetEngineImpl::fill_fetch(Command* command, rdma::SendWorkRequest* reque
   *request = {};
   request->wr_id = work_id(Work::Read, command->slot);
   request->opcode = rdma::Opcode::RdmaRead;
+  if (command->in_place) request->lease = command->queue->lease.get();
   request->flags = rdma::kSignaled;
   request->num_sge = 1;
   request->sg_list = sge;

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "rdma/fault_rules.h"
+#include "reactor/lease.h"
 #include "reactor/reactor.h"
 #include "reactor/result.h"
 
@@ -118,6 +119,9 @@ struct SendWorkRequest {
     BindWork bind;          // BindMemoryWindow
     AtomicWork atomic;      // Atomic*
     DatagramWork datagram;  // Send and SendWithImm on a Ud queue pair
+    // RdmaRead into memory of free registration: its data are placed only while this holds, else
+    // the queue pair fails. Null: whenever.
+    const reactor::Lease* lease;
   };
 };
 

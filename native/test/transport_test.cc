@@ -337,6 +337,44 @@ TEST(rnr_waits_for_a_receive_and_costs_little) {
   CHECK_EQ(p.a.transport.counters().retransmits, again);
 }
 
+TEST(data_of_a_read_are_placed_only_while_its_lease_holds) {
+  for (const bool late : {false, true}) {
+    Pair p;
+    const std::vector<uint8_t> before(p.a.memory.begin(), p.a.memory.begin() + 20'000);
+    reactor::Lease lease;
+    const TimeNs now = reactor::Lease::clock();
+    CHECK(late ? lease.set(1, now - 1000) : lease.set(reactor::kNever, now));
+    const Sge sge = p.a.sge(0, 20'000);
+    SendWorkRequest read = p.request(Opcode::RdmaRead, &sge, 1, 200'000);
+    read.lease = &lease;
+    CHECK(p.post(read));
+    p.settle();
+    const auto done = p.a.poll();
+    REQUIRE(done.size() == 1);
+    CHECK(done[0].status == (late ? Status::LocalAccessError : Status::Success));
+    CHECK_EQ(p.same(0, 200'000, 20'000), !late);
+    CHECK_EQ(std::equal(before.begin(), before.end(), p.a.memory.begin()), late);
+  }
+}
+
+// A process that is stopped between two messages finds that the second came too late.
+TEST(the_lease_of_a_read_is_looked_at_for_each_message) {
+  Pair p;
+  reactor::Lease lease;
+  const Sge sge = p.a.sge(0, 190'000);
+  SendWorkRequest read = p.request(Opcode::RdmaRead, &sge, 1, 200'000);
+  read.lease = &lease;
+  CHECK(p.post(read));
+  CHECK(p.network.run([&] { return p.same(0, 200'000, 512); }, p.network.now + 100 * kMs));
+  CHECK(!p.same(0, 200'000, 190'000));
+  CHECK(lease.set(1, reactor::Lease::clock() - 1000));
+  p.settle();
+  CHECK(!p.same(0, 200'000, 190'000));
+  const auto done = p.a.poll();
+  REQUIRE(done.size() == 1);
+  CHECK(done[0].status == Status::LocalAccessError);
+}
+
 TEST(a_queue_pair_counts_what_its_peer_and_it_sent) {
   Pair p;
   const auto other_a = p.a.make_qp(), other_b = p.b.make_qp();

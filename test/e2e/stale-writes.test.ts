@@ -3,11 +3,12 @@
  * its controller was fenced. One target, and two that share a file: alive, stopped and killed. (CASES 97, spdk#3593)
  */
 import { expect } from 'chai';
+import { once } from 'node:events';
 import { openSync, readSync, truncateSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { connect } from '../../initiator/index.ts';
-import type { Controller } from '../../initiator/index.ts';
+import { connect, connectPaths } from '../../initiator/index.ts';
+import type { Controller, HeldWrites } from '../../initiator/index.ts';
 import { impactedBy, peerOf } from '../../initiator/multipath/fence-peer.ts';
 import { fenceController } from '../../initiator/multipath/fence.ts';
 import type { FenceOutcome, ImpactedController } from '../../initiator/multipath/fence.ts';
@@ -25,6 +26,7 @@ const WORKER = fileURLToPath(new URL('../support/stale-writer.ts', import.meta.u
 const [X, Y] = [Buffer.alloc(512, 'X'), Buffer.alloc(512, 'Y')];
 /** Far less than the keep alive timeout: nothing here waits for that. */
 const SOON_MS = 3000;
+const QUIESCE_MS = 500;
 
 function fence(
   impacted: ImpactedController,
@@ -66,6 +68,7 @@ class SharedFile {
           {
             nqn: NQN,
             cntlids: { first, last: first + 99 },
+            commandQuiesceMs: QUIESCE_MS,
             namespaces: [{ path: this.path, shared: true, uuid, delayWritesMs }],
           },
         ],
@@ -77,8 +80,8 @@ class SharedFile {
     return address;
   }
 
-  async connect(address: string): Promise<Controller> {
-    const controller = await connect({ address, nqn: NQN, ...HOST });
+  async connect(address: string, keepAliveMs = 5000): Promise<Controller> {
+    const controller = await connect({ address, nqn: NQN, ...HOST, keepAliveMs });
     this.controllers.push(controller);
     return controller;
   }
@@ -164,9 +167,9 @@ describe('stale writes', function () {
     let failure: Promise<unknown>;
 
     /** X is held by the first target for that long. */
-    async function begin(delayWritesMs: number): Promise<void> {
+    async function begin(delayWritesMs: number, keepAliveMs?: number): Promise<void> {
       const [slow, fast] = [await file.start(1, delayWritesMs), await file.start(101, 0)];
-      [lost, other] = [await file.connect(slow), await file.connect(fast)];
+      [lost, other] = [await file.connect(slow, keepAliveMs), await file.connect(fast)];
       expect([lost.cntlid, other.cntlid]).to.deep.equal([1, 101]);
       failure = lost
         .namespace(1)
@@ -231,6 +234,76 @@ describe('stale writes', function () {
       await other.namespace(1).write(0, Y);
       expect(file.content).to.equal('Y');
       await failure;
+    });
+
+    /** Nobody can tell of the stopped target, so the host goes by the time: then Y, and the target goes on. */
+    async function goesOn(stopped: Process): Promise<void> {
+      await failure;
+      expect(lost.state).to.equal('lost');
+      life = impactedBy(lost, systemClock.now());
+      const outcome = await fenceController(life, [], { clock: systemClock });
+      const waitedMs = 2 * 1000 + QUIESCE_MS;
+      expect(outcome).to.deep.equal({ guarantee: 'quiesce-time', waitedMs, promised: true });
+      expect(file.content).to.equal('\0');
+      await other.namespace(1).write(0, Y);
+      stopped.child.kill('SIGCONT');
+      // Nothing of that controller is in the backing any more.
+      await stopped.waitFor(/host gone/);
+      expect(file.content).to.equal('Y');
+      expect(stopped.stderr).to.contain('keep alive timer expired');
+      const again = await file.connect(lost.endpoint.replace(/:\d+$/, ''));
+      expect((await again.namespace(1).read(0, 1))[0]).to.equal(Y[0]);
+    }
+
+    it('one that was stopped for longer than all time does not write what its backing held', async () => {
+      await begin(2000, 1000);
+      const [stopped] = file.targets as [Process];
+      stopped.child.kill('SIGSTOP');
+      await goesOn(stopped);
+    });
+
+    it('nor what waited in its socket, with a Keep Alive', async () => {
+      const [slow, fast] = [await file.start(1, 0), await file.start(101, 0)];
+      [lost, other] = [await file.connect(slow, 1000), await file.connect(fast)];
+      const [stopped] = file.targets as [Process];
+      stopped.child.kill('SIGSTOP');
+      failure = failureOf(lost.namespace(1).write(0, X));
+      await goesOn(stopped);
+    });
+
+    it('proven: a write waits while the stopped target stands, and goes on when that is ended', async () => {
+      const [slow, fast] = [await file.start(1, 0), await file.start(101, 0)];
+      const [stopped] = file.targets as [Process];
+      const subsystem = await connectPaths({
+        ...{ nqn: NQN, ...HOST, keepAliveMs: 1000, writes: 'proven' },
+        paths: [{ address: slow, preferred: true }, { address: fast }],
+      });
+      try {
+        const live = (): number => subsystem.paths.filter(({ state }) => state === 'live').length;
+        while (live() < 2) await once(subsystem, 'pathState');
+        const held = once(subsystem, 'writesHeld') as Promise<[string, HeldWrites]>;
+        const released = once(subsystem, 'writesReleased') as Promise<[string, FenceOutcome]>;
+        stopped.child.kill('SIGSTOP');
+        let done = false;
+        const write = subsystem
+          .namespace(1)
+          .write(0, X)
+          .then(() => {
+            done = true;
+          });
+        const [endpoint, { cntlid, writes }] = await held;
+        expect([endpoint, cntlid, writes]).to.deep.equal([`${slow}:4420`, 1, 1]);
+        // Beyond all that the time would say.
+        await new Promise((resolve) => setTimeout(resolve, 2 * 1000 + QUIESCE_MS));
+        expect(done).to.equal(false);
+        expect(file.content).to.equal('\0');
+        await stopped.stop('SIGKILL');
+        expectReset((await released)[1]);
+        await write;
+        expect(file.content).to.equal('X');
+      } finally {
+        await subsystem.disconnect();
+      }
     });
 
     it('without another path the time decides', async () => {

@@ -105,9 +105,17 @@ export const WRONG: Readonly<Record<keyof Door, readonly Wrong[]>> = {
     { args: [1n, 28, NOTHING], error: 'ENOENT', message: /no connection request/ },
     { args: [1n, 70_000, NOTHING], error: 'RangeError', message: /reason/ },
   ],
+  openLease: [],
+  renewLeaseBy: [{ args: [NO_ID, NO_ID], error: 'ENOENT', message: /no lease/ }],
+  setLease: [
+    { args: [NO_ID, 1000], error: 'ENOENT', message: /no lease/ },
+    { args: [NO_ID, -1], error: 'ENOENT', message: /no lease/ },
+  ],
+  leaseLeft: [{ args: [NO_ID], error: 'ENOENT', message: /no lease/ }],
+  closeLease: [{ args: [NO_ID], error: 'ENOENT', message: /no lease/ }],
   bindQueue: [
     {
-      args: [1, { table: NO_ID, qid: 1, flowControlDisabled: false, cntlid: 1, port: 1 }],
+      args: [1, { table: NO_ID, qid: 1, flowControlDisabled: false, cntlid: 1, port: 1, lease: 1 }],
       error: 'ENOENT',
       message: /no table/,
     },

@@ -38,13 +38,14 @@ import type {
 } from '../../native/index.ts';
 import { Runtime } from '../../native/runtime.ts';
 import type { CompletedCommand, DoorCall, SubmittedCommand } from './fake-door-records.ts';
+import { FakeLeases } from './fake-leases.ts';
 import { FakePathQueue } from './fake-path-queue.ts';
 import { systemError } from './system-error.ts';
 
 export { systemError } from './system-error.ts';
 export type { CompletedCommand, DoorCall, SubmittedCommand } from './fake-door-records.ts';
 
-export class FakeDoor implements Door {
+export class FakeDoor extends FakeLeases implements Door {
   readonly calls: DoorCall[] = [];
   readonly completed: CompletedCommand[] = [];
   readonly runtime: Runtime;
@@ -83,11 +84,13 @@ export class FakeDoor implements Door {
   #nextHandle = 1;
 
   constructor() {
+    super();
     this.runtime = new Runtime(this);
   }
 
   /** Delivers an event in a later microtask, after those emitted before it. */
   emit(event: DoorEvent): void {
+    if (this.tooLate(event)) return;
     queueMicrotask(() => {
       const forwarded = event.kind === 'completion' ? this.#forwarded.get(event.tag) : undefined;
       if (forwarded && event.kind === 'completion') {

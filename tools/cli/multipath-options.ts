@@ -71,7 +71,7 @@ export function addMultipathOptions(command: Command): Command {
       new Option(
         '--writes <policy>',
         'when a write that a lost path may still execute goes to another one (default: fenced)',
-      ).choices(['fenced', 'immediate', 'never']),
+      ).choices(['fenced', 'proven', 'immediate', 'never']),
     );
 }
 
@@ -110,6 +110,18 @@ export function notePaths(context: Pick<CliContext, 'note'>, subsystem: Multipat
   subsystem.on('failing', (nsid, failing) => {
     const what = failing ? 'I/O fails: no path is left' : 'I/O is served again';
     context.note(`nvmeof: namespace ${nsid}: ${what}`);
+  });
+  const held = new Set<string>();
+  subsystem.on('writesHeld', (endpoint, { cntlid, writes, reason }) => {
+    if (writes === 0) return;
+    held.add(endpoint);
+    context.note(
+      `nvmeof: ${writes} ${writes === 1 ? 'write waits' : 'writes wait'} for the end of controller ${cntlid} at ${endpoint}: ${reason}`,
+    );
+  });
+  subsystem.on('writesReleased', (endpoint, outcome) => {
+    if (!held.delete(endpoint)) return;
+    context.note(`nvmeof: path ${endpoint}: its writes go on: ${outcome.guarantee}`);
   });
   const warn = (error: Error): void => {
     context.note(`nvmeof: ${error.message}`);

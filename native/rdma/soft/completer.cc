@@ -222,6 +222,11 @@ void Requester::on_read_response(const Packet& packet, TimeNs now) {
   // Whether it says first or middle does not matter: a repeated answer may begin with either.
   if (packet.payload_length != bytes) return bad("READ response of the wrong length");
   if (packet.row->has(kEnds) != ends) return bad("READ response out of its order");
+  if (entry.lease != nullptr && entry.lease->over(qp_.transport().message_time())) {
+    qp_.enter_error("the data of an RDMA READ came when nobody waited for them any more",
+                    Status::LocalAccessError, Status::FlushError);
+    return;
+  }
   if (!scatter(queue_.head, offset, packet.payload, packet.payload_length)) {
     qp_.enter_error("the buffer of an RDMA READ is not registered", Status::LocalProtectionError,
                     Status::FlushError);

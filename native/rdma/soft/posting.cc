@@ -98,6 +98,8 @@ void Requester::append(const SendWorkRequest& request, uint64_t length) {
       entry.datagram = request.datagram;
     else if (is_atomic(request.opcode))
       entry.atomic = request.atomic;
+    else if (request.opcode == Opcode::RdmaRead)
+      entry.lease = request.lease;
   }
   queue_.tail++;
 }

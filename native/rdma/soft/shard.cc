@@ -117,6 +117,7 @@ void Shard::detach() {
 
 int Shard::poll_receive(TimeNs now) {
   now_ = now;
+  transport_->begin_message();
   int packets;
   {
     const KeyTable::Section section(reader_);
@@ -241,6 +242,7 @@ void Shard::on_foreign(unsigned reactor, const Arrival& arrival) {
     Shard& self = *packet->to;
     self.handovers_.fetch_sub(1, std::memory_order_relaxed);
     self.now_ = self.reactor_->now();
+    self.transport_->begin_message();
     {
       const KeyTable::Section section(self.reader_);
       self.on_packet({&packet->source, &self.address_, packet->bytes, packet->length, -1,

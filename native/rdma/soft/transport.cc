@@ -134,6 +134,7 @@ void Transport::forget(QueuePair& qp) {
 // ---- Receiving
 
 void Transport::receive(const Arrival& arrival, TimeNs now, uint16_t expected_id) {
+  if (expected_id == 0) begin_message();
   counters_.rx_packets++;
   counters_.rx_bytes += arrival.length;
   if (arrival.length < kBthBytes + kIcrcBytes) {

@@ -96,6 +96,8 @@ class Transport {
 
   // One packet. `expected_id`: its position in the received train (icrc.h).
   void receive(const Arrival& arrival, TimeNs now, uint16_t expected_id = 0);
+  // The packets that follow may have come long after those before.
+  void begin_message() { message_time_ = 0; }
   // A datagram from QP1 (Q_Key 0x80010000) to the peer's QP1.
   void send_ud(const Flow& flow, std::span<const uint8_t> payload);
   // Due timers, then packets of whoever has work, then flush. Returns how many packets left.
@@ -132,6 +134,12 @@ class Transport {
   void give_read_window(uint32_t bytes);
   uint32_t read_chunk(uint32_t mtu) const;         // bytes of one READ REQUEST, at most
   void tell(QueuePair& qp) { telling_.push(qp); }  // events are due
+  // Lease::clock(), read since the socket gave the message that this packet came in: before, the
+  // process may have been stopped.
+  TimeNs message_time() {
+    if (message_time_ == 0) message_time_ = reactor::Lease::clock();
+    return message_time_;
+  }
 
  private:
   friend class QueuePair;
@@ -175,6 +183,7 @@ class Transport {
   QueuePairList telling_;  // events are due
   uint32_t read_bytes_ = 0;
   bool window_freed_ = false;
+  TimeNs message_time_ = 0;  // 0: not read yet
 };
 
 }  // namespace nvmeof::rdma::soft

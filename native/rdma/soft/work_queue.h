@@ -36,6 +36,7 @@ struct SendEntry {
     } bind;
     AtomicWork atomic;
     DatagramWork datagram;
+    const reactor::Lease* lease;
   };
   uint32_t rkey;
   uint32_t imm_or_rkey;

@@ -61,7 +61,7 @@ struct TargetSink final : nvmf::EventSink {
     options.in_capsule_bytes = kInCapsule;
     options.parameters.initiator_depth = rdma::soft::kReadsMax;
     if (auto done = engine->accept(kQueue, value, options); !done) stop(done.error().message);
-    engine->bind(kQueue, {1, 1, 1, true});
+    engine->bind(kQueue, {1, 1, 1, true, 0, std::make_shared<reactor::Lease>()});
   }
 };
 

@@ -201,6 +201,7 @@ Status LoopbackFabric::execute(LoopbackQueuePair* qp, bool* wait) {
       return Status::RemoteAccessError;
     }
     if (read) {
+      if (r.lease && r.lease->over(reactor::Lease::clock())) return Status::LocalAccessError;
       data.assign(bytes_at(r.remote_address), bytes_at(r.remote_address) + length);
       scatter(data, qp->sends_.front().sges, r.num_sge);
     } else {

@@ -249,6 +249,24 @@ describe('the door', () => {
     });
   });
 
+  it('has leases that run out, are put off, and stay over', async () => {
+    start();
+    const lease = door.openLease();
+    expect(door.leaseLeft(lease)).to.equal(Infinity);
+    door.setLease(lease, 60_000);
+    expect(door.leaseLeft(lease)).to.be.within(1, 60_000);
+    door.setLease(lease, 0);
+    expect(door.leaseLeft(lease)).to.equal(Infinity);
+    door.setLease(lease, 1);
+    while (door.leaseLeft(lease) > 0) await new Promise((resolve) => setTimeout(resolve, 1));
+    door.setLease(lease, 60_000);
+    expect(door.leaseLeft(lease)).to.equal(0);
+    expect(live()).to.deep.equal({ 'live.leases': 1 });
+    door.closeLease(lease);
+    expect(thrownBy(() => door.leaseLeft(lease)).code).to.equal('ENOENT');
+    expect(live()).to.deep.equal({});
+  });
+
   describe('a device', () => {
     /** One of its own in 127.0.0.0/8, so that nobody else holds UDP port 4791 there. */
     const address = `127.${1 + (process.pid % 250)}.${(process.pid >> 8) % 256}.77`;

@@ -271,8 +271,9 @@ describe('Connect of an I/O queue', () => {
     await rig.host();
     const queue = await rig.ioQueue(1);
     const [table] = [...rig.door.tables.keys()];
+    const [lease] = [...rig.door.leases.keys()];
     expect(rig.door.callsOf('bindQueue').map(({ args }) => args)).to.deep.equal([
-      [queue.id, { table, qid: 1, flowControlDisabled: false, cntlid: 1, port: 1 }],
+      [queue.id, { table, qid: 1, flowControlDisabled: false, cntlid: 1, port: 1, lease }],
     ]);
     const names = rig.door.calls.map(({ name }) => name);
     expect(names.lastIndexOf('bindQueue')).to.be.lessThan(names.lastIndexOf('complete'));

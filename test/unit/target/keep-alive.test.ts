@@ -2,6 +2,8 @@ import { expect } from 'chai';
 import { ManualClock } from '../../../native/common/clock.ts';
 import { KeepAlive } from '../../../target/keep-alive.ts';
 import { DISCOVERY_NQN } from '../../../native/wire/fabrics.ts';
+import { AdminOpcode } from '../../../native/wire/opcodes.ts';
+import { Sqe } from '../../../native/wire/sqe.ts';
 import { Rig, settle } from './support.ts';
 
 describe('keep alive', () => {
@@ -115,25 +117,60 @@ describe('keep alive', () => {
     });
   }
 
-  it('looks at what has arrived before it gives up', () => {
+  it('that native has renewed is not over, however late it is looked at', () => {
     const clock = new ManualClock();
+    let left = 0;
+    const asked: number[] = [];
+    const door = {
+      openLease: () => 7,
+      setLease: (_: number, ms: number) => asked.push(ms),
+      leaseLeft: () => left,
+      closeLease: () => undefined,
+    };
     let expired = 0;
-    let waiting = true;
-    const keepAlive: KeepAlive = new KeepAlive(
-      clock,
-      () => {
-        if (waiting) keepAlive.touch();
-        waiting = false;
-      },
-      () => {
-        expired++;
-      },
-    );
-    keepAlive.set(1000);
-    clock.advance(1999);
+    const keepAlive = new KeepAlive(clock, door, () => {
+      expired++;
+    });
+    left = 1000;
+    keepAlive.set(1);
+    left = 0.5;
+    clock.advance(1000);
     expect(expired).to.equal(0);
+    left = 0;
     clock.advance(1);
     expect(expired).to.equal(1);
     expect(clock.pending).to.equal(0);
+    keepAlive.set(0xffff_ffff);
+    expect(asked).to.deep.equal([1000, 0xffff_ffff]);
+  });
+
+  it('comes too late once the time is over: it ends the association instead', async () => {
+    const admin = await rig.host({ kato: 5000 });
+    await rig.ioQueue(1);
+    // The process was stopped: its timers have not run yet.
+    rig.door.leaseClock = { now: () => rig.clock.now() + 5000 };
+    admin.post(Sqe.encode({ opcode: AdminOpcode.keepAlive, psdt: 1, cid: 9 }));
+    await settle();
+    expect(alive()).to.equal(false);
+    expect(rig.door.queues.size).to.equal(0);
+    expect(rig.door.leases.size).to.equal(0);
+  });
+
+  it('ends the association when native ended an I/O queue for it', async () => {
+    await rig.host({ kato: 5000 });
+    const io = await rig.ioQueue(1);
+    rig.door.leaseClock = { now: () => rig.clock.now() + 5000 };
+    rig.door.endQueue(io.id, 'no Keep Alive came in time');
+    await settle();
+    expect(alive()).to.equal(false);
+    expect(rig.events.at(-1)?.[2]).to.equal('keep alive timer expired');
+  });
+
+  it('goes on when an I/O queue ends for another reason', async () => {
+    await rig.host({ kato: 5000 });
+    const io = await rig.ioQueue(1);
+    rig.door.endQueue(io.id, 'gone');
+    await settle();
+    expect(alive()).to.equal(true);
   });
 });

@@ -297,6 +297,7 @@ export class Rig {
   #nextConnection = 1n;
 
   constructor() {
+    this.door.leaseClock = this.clock;
     this.door.onAccept = (connection, queue) => {
       this.#accepted.set(connection, queue);
     };

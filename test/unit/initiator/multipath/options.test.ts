@@ -58,7 +58,11 @@ describe('options of several paths', () => {
       { policy: 'best' },
       /policy must be round-robin, queue-depth, numa, not best/,
     ],
-    ['other writes', { writes: 'maybe' }, /writes must be fenced, immediate, never, not maybe/],
+    [
+      'other writes',
+      { writes: 'maybe' },
+      /writes must be fenced, proven, immediate, never, not maybe/,
+    ],
     ['a delay of 0', { reconnectDelayMs: 0 }, /reconnectDelayMs .* from 1 .* not 0/],
     ['a delay of never', { reconnectDelayMs: -1 }, /reconnectDelayMs .* not -1/],
     ['half a delay', { reconnectDelayMs: 1.5 }, /reconnectDelayMs .* not 1\.5/],
