@@ -111,6 +111,51 @@ describe('a subsystem over several paths', function () {
     });
   });
 
+  it('moves to the other target before one that is stopped ends its path', async () => {
+    const folder = temporaryFolder();
+    const path = join(folder.path, 'disk.img');
+    writeFileSync(path, '');
+    truncateSync(path, 4 * MIB);
+    const uuid = '7d9c1f4e-3a52-4c7e-9d1b-000000000098';
+    const addresses = [loopbackAddress(), loopbackAddress()] as const;
+    const start = (index: 0 | 1): Promise<Target> =>
+      Target.start({
+        ports: [{ address: addresses[index] }],
+        subsystems: [
+          {
+            nqn: NQN,
+            cntlids: { first: 1 + 100 * index, last: 100 + 100 * index },
+            namespaces: [{ path, shared: true, uuid }],
+          },
+        ],
+      });
+    const [stops, stays] = [await start(0), await start(1)];
+    const subsystem = await connectPaths({
+      nqn: NQN,
+      paths: addresses.map((address) => ({ address })),
+      ...QUICK,
+    });
+    try {
+      await allLive(subsystem);
+      const changes: PathChange[] = [];
+      subsystem.on('pathState', (change) => changes.push(change));
+      const told: string[] = [];
+      stops.on('anaStateChanged', (_nqn, { state }) => told.push(state));
+      const load = new Load(subsystem.namespace(1));
+      await load.progress();
+      await within(SOON_MS, 'the stop', stops.close());
+      await load.progress();
+      await load.stop();
+      expect(told).to.deep.equal(['inaccessible']);
+      expect(live(subsystem)).to.deep.equal([`${addresses[1]}:4420`]);
+      expect(changes.map(({ to }) => to)).to.include('reconnecting');
+    } finally {
+      await subsystem.disconnect();
+      await Promise.all([stops.close(), stays.close()]);
+      folder.remove();
+    }
+  });
+
   it('follows ANA states without an error', async () => {
     await withTwoPorts(async ({ target, addresses, connect }) => {
       const subsystem = await connect();
