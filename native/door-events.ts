@@ -82,10 +82,17 @@ export type DoorEvent =
       readonly kind: 'pathRefused';
       readonly queue: QueueId;
       readonly path: number;
+      /** Whose command it was: a later association of the path did not refuse anything. */
+      readonly incarnation: number;
       readonly status: number;
     }
   /** A command there has had no answer for `ioTimeoutMs`; told once for each incarnation. */
-  | { readonly kind: 'pathOverdue'; readonly queue: QueueId; readonly path: number }
+  | {
+      readonly kind: 'pathOverdue';
+      readonly queue: QueueId;
+      readonly path: number;
+      readonly incarnation: number;
+    }
   | {
       readonly kind: 'operationDone';
       readonly operation: OperationId;

@@ -190,8 +190,19 @@ const DECODERS: Readonly<Record<number, (record: EventRecord) => DoorEvent>> = {
     message: utf8.decode(second),
   }),
   9: ({ id }) => ({ kind: 'queueQuiet', queue: id }),
-  10: ({ id, tag, code }) => ({ kind: 'pathRefused', queue: id, path: tag, status: code }),
-  11: ({ id, tag }) => ({ kind: 'pathOverdue', queue: id, path: tag }),
+  10: ({ id, tag, code, value }) => ({
+    kind: 'pathRefused',
+    queue: id,
+    path: tag,
+    incarnation: Number(value),
+    status: code,
+  }),
+  11: ({ id, tag, value }) => ({
+    kind: 'pathOverdue',
+    queue: id,
+    path: tag,
+    incarnation: Number(value),
+  }),
 };
 
 /** Copies what it returns: the buffer is reused at once. */

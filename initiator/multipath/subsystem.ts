@@ -441,7 +441,8 @@ export class MultipathSubsystem extends EventEmitter<MultipathEvents> implements
 
   #onPathEvent(event: PathEvent): void {
     const path = this.#paths.get(event.path);
-    if (!path) return;
+    // What was told of an earlier association says nothing of this one.
+    if (path?.incarnation !== event.incarnation) return;
     if (event.kind === 'pathOverdue') {
       path.reset(`a command had no answer in ${this.#queueOptions.ioTimeoutMs} ms`);
       return;

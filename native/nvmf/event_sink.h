@@ -22,8 +22,9 @@ enum class EventKind : uint16_t {
   OperationDone = 8,  // id operation, code errno, value; second: message
   QueueQuiet = 9,     // id queue: it ends, and nothing of it can change a backing any more
   // Of queues over several paths (multipath/path_queue.h):
-  PathRefused = 10,  // id queue, tag path, code status (0: the path could not take a command)
-  PathOverdue = 11,  // id queue, tag path
+  PathRefused = 10,  // id queue, tag path, code status (0: the path could not take a command),
+                     // value incarnation
+  PathOverdue = 11,  // id queue, tag path, value incarnation
 };
 
 // Bounds of one event's parts; push() refuses to go beyond them (a programmer's error).

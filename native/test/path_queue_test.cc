@@ -247,6 +247,7 @@ TEST(a_refusal_suspends_the_path_and_tells_it_once) {
   r.paths[0].answer(kInaccessible);
   CHECK_EQ(r.sink.count(EventKind::PathRefused, 7), 1);
   CHECK_EQ(r.sink.last(EventKind::PathRefused)->code, kInaccessible);
+  CHECK_EQ(r.sink.last(EventKind::PathRefused)->value, 1u);
   CHECK_EQ(r.paths[1].sent.size(), 2u);  // the write, too: it was answered
   r.paths[1].answer();
   r.paths[1].answer();
@@ -344,6 +345,23 @@ TEST(an_overdue_path_is_told_once_for_each_association) {
   r.up(0);
   r.advance(500 * kMs);
   CHECK_EQ(r.sink.count(EventKind::PathOverdue, 7), 2);
+  CHECK_EQ(r.sink.last(EventKind::PathOverdue)->value, 2u);
+}
+
+TEST(a_command_of_an_earlier_association_does_not_make_the_present_one_overdue) {
+  Rig r(PathPolicy::RoundRobin, 500 * kMs);
+  r.up(0);
+  r.read();
+  r.advance(400 * kMs);
+  r.up(0);
+  r.advance(200 * kMs);
+  CHECK_EQ(r.sink.count(EventKind::PathOverdue, 7), 0);
+  r.read();
+  r.advance(499 * kMs);
+  CHECK_EQ(r.sink.count(EventKind::PathOverdue, 7), 0);
+  r.advance(1 * kMs);
+  CHECK_EQ(r.sink.count(EventKind::PathOverdue, 7), 1);
+  CHECK_EQ(r.sink.last(EventKind::PathOverdue)->value, 2u);
 }
 
 TEST(memory_is_registered_on_first_use_and_dropped_with_the_queue) {

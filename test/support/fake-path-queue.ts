@@ -16,7 +16,10 @@ export class FakePathQueue {
   readonly #id: QueueId;
   readonly #door: FakeDoor;
   readonly paths = new Map<number, PathOptions>();
-  readonly #sent = new Map<Tag, { readonly path: number; readonly command: SubmittedCommand }>();
+  readonly #sent = new Map<
+    Tag,
+    { readonly path: number; readonly incarnation: number; readonly command: SubmittedCommand }
+  >();
   #parked: SubmittedCommand[] = [];
   #failing = false;
 
@@ -34,8 +37,8 @@ export class FakePathQueue {
       .filter(([, { rank }]) => rank !== RANK_UNUSABLE)
       .sort(([, a], [, b]) => a.rank - b.rank);
     if (best) {
-      const [path, { queue }] = best;
-      this.#sent.set(command.tag, { path, command });
+      const [path, { queue, incarnation }] = best;
+      this.#sent.set(command.tag, { path, incarnation, command });
       this.#door.forward(this, { ...command, queue });
     } else if (this.#failing) {
       this.#end(command.tag, { transport: 'ok', status: HOST_PATHING_ERROR });
@@ -55,8 +58,9 @@ export class FakePathQueue {
       this.submit(sent.command);
     } else if (refused) {
       this.paths.delete(sent.path);
-      const { path } = sent;
-      this.#door.emit({ kind: 'pathRefused', queue: this.#id, path, status: event.status });
+      const { path, incarnation } = sent;
+      const { status } = event;
+      this.#door.emit({ kind: 'pathRefused', queue: this.#id, path, incarnation, status });
       this.submit(sent.command);
     } else {
       this.#door.runtime.dispatch({ ...event, queue: this.#id });

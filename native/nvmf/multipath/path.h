@@ -36,6 +36,16 @@ struct Path {
   void (*drained)(void* context) = nullptr;  // waits until nothing is sent
   void* drained_context = nullptr;
 
+  // Of what this incarnation was sent. An earlier one's commands, which are before it, may yet come
+  // back.
+  const HostCommand* oldest() const {
+    const HostCommand* command = sent.front();
+    while (command != nullptr && command->route.incarnation != to.incarnation) {
+      command = command->route.next;
+    }
+    return command;
+  }
+
   bool usable() const {
     return to.engine != nullptr && !lost && !suspended && to.rank != kPathUnusable;
   }

@@ -271,7 +271,7 @@ void PathQueue::suspend(uint32_t index, uint32_t status) {
   if (paths_[index].suspended) return;
   paths_[index].suspended = true;
   choice_.update(paths_);
-  sink_->push(EventKind::PathRefused, id_, index, status, 0, {}, {});
+  sink_->push(EventKind::PathRefused, id_, index, status, paths_[index].to.incarnation, {}, {});
 }
 
 void PathQueue::changed() {
@@ -294,13 +294,15 @@ void PathQueue::look(reactor::TimeNs now) {
   }
   for (uint32_t index = 0; options_.io_timeout != 0 && index < kPathsMax; index++) {
     Path& path = paths_[index];
-    if (path.overdue_told || path.lost || path.sent.empty()) continue;
-    const reactor::TimeNs until = path.sent.front()->route.at + options_.io_timeout;
+    if (path.overdue_told || path.lost) continue;
+    const HostCommand* const oldest = path.oldest();
+    if (oldest == nullptr) continue;
+    const reactor::TimeNs until = oldest->route.at + options_.io_timeout;
     if (now < until) {
       wake_at(until);
     } else {
       path.overdue_told = true;
-      sink_->push(EventKind::PathOverdue, id_, index, 0, 0, {}, {});
+      sink_->push(EventKind::PathOverdue, id_, index, 0, path.to.incarnation, {}, {});
     }
   }
   route_all(due);

@@ -39,14 +39,15 @@ struct SunkEvent {
   nvmf::EventKind kind;
   uint32_t id, code;
   std::string first, second;
+  uint64_t value;
 };
 
 class KeepingSink : public nvmf::EventSink {
  public:
-  void push(nvmf::EventKind kind, uint32_t id, uint32_t, uint32_t code, uint64_t,
+  void push(nvmf::EventKind kind, uint32_t id, uint32_t, uint32_t code, uint64_t value,
             std::span<const uint8_t> first, std::span<const uint8_t> second) override {
     events.push_back(
-        {kind, id, code, {first.begin(), first.end()}, {second.begin(), second.end()}});
+        {kind, id, code, {first.begin(), first.end()}, {second.begin(), second.end()}, value});
   }
   int count(nvmf::EventKind kind, uint32_t id) const {
     int found = 0;

@@ -173,8 +173,8 @@ describe('a path that is lost', () => {
       const [queue] = fabric.door.pathQueues.keys();
       if (queue === undefined) throw new Error('no queue');
       expect(fabric.door.callsOf('openPathQueue')[0]?.args[1]).to.include({ ioTimeoutMs: 3000 });
-      fabric.door.emit({ kind: 'pathOverdue', queue, path: 0 });
-      fabric.door.emit({ kind: 'pathOverdue', queue, path: 0 });
+      fabric.door.emit({ kind: 'pathOverdue', queue, path: 0, incarnation: 1 });
+      fabric.door.emit({ kind: 'pathOverdue', queue, path: 0, incarnation: 1 });
       await settle();
       expect(subsystem.paths[0]).to.include({
         state: 'reconnecting',
@@ -182,6 +182,34 @@ describe('a path that is lost', () => {
       });
       await fabric.pass(1000);
       expect(statesOf(subsystem)).to.deep.equal(['live']);
+      await subsystem.disconnect();
+    });
+  });
+
+  it('is not touched by what is told late of its earlier life', async () => {
+    await withFabric(async (fabric) => {
+      const options = { ...QUIET, ...ONE_PATH, reconnectDelayMs: 1000 };
+      const subsystem = await fabric.connect(options);
+      const [queue] = fabric.door.pathQueues.keys();
+      if (queue === undefined) throw new Error('no queue');
+      const incarnations = (): number[] =>
+        fabric.door
+          .callsOf('setPath')
+          .map(({ args }) => (args[2] as { readonly incarnation: number }).incarnation);
+      fabric.door.emit({ kind: 'pathOverdue', queue, path: 0, incarnation: 1 });
+      await fabric.pass(1000);
+      expect(statesOf(subsystem)).to.deep.equal(['live']);
+      expect(incarnations().at(-1)).to.equal(2);
+      const sets = incarnations().length;
+      fabric.door.emit({ kind: 'pathOverdue', queue, path: 0, incarnation: 1 });
+      fabric.door.emit({ kind: 'pathRefused', queue, path: 0, incarnation: 1, status: 0 });
+      await settle();
+      expect(statesOf(subsystem)).to.deep.equal(['live']);
+      await fabric.pass(60_000);
+      expect(incarnations().length).to.equal(sets);
+      fabric.door.emit({ kind: 'pathOverdue', queue, path: 0, incarnation: 2 });
+      await settle();
+      expect(statesOf(subsystem)).to.deep.equal(['reconnecting']);
       await subsystem.disconnect();
     });
   });

@@ -122,7 +122,7 @@ describe('a path that is added or removed', () => {
       const removed = outcomeOf(subsystem.removePath(PATH_A));
       await fabric.pass(1000);
       expect(removed.now).to.equal('pending');
-      fabric.door.emit({ kind: 'pathOverdue', queue, path: 0 });
+      fabric.door.emit({ kind: 'pathOverdue', queue, path: 0, incarnation: 1 });
       await settle();
       fabric.door.onOperation = undefined;
       for (const operation of operations) fabric.door.endOperation(operation);
