@@ -24,7 +24,7 @@
       }, {
         # Calls between files are inlined: 2 to 9 % more 4 KiB reads (docs/performance.md).
         'cflags': ['-flto=auto'],
-        'ldflags': ['-flto=auto', '-O2'],
+        'ldflags': ['-flto=auto', '-O2', '-Werror=odr', '-Werror=lto-type-mismatch'],
       }],
     ],
   },

@@ -122,8 +122,6 @@ export class FakeDoor extends FakeLeases implements Door {
     this.started = undefined;
   }
 
-  statistics: () => readonly QueueStatistics[] = () => [];
-
   drain(): number {
     return 0;
   }
@@ -133,9 +131,7 @@ export class FakeDoor extends FakeLeases implements Door {
     return (this.started?.cores ?? [-1]).map((core, index) => ({ index, core, ...idle }));
   }
 
-  queueStatistics(): readonly QueueStatistics[] {
-    return this.statistics();
-  }
+  queueStatistics = (): readonly QueueStatistics[] => [];
 
   counters(): Readonly<Record<string, number>> {
     return { 'live.queuePairs': this.queues.size, 'live.buffers': this.buffers.size };

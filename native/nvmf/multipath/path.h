@@ -3,7 +3,7 @@
 #include <array>
 #include <cstdint>
 
-#include "nvmf/multipath/command_list.h"
+#include "nvmf/multipath/host_command_list.h"
 
 namespace nvmeof::nvmf {
 
@@ -29,10 +29,10 @@ struct Path {
   bool lost = false;          // its queue died: not until another association's is set
   bool suspended = false;     // it refused a command: not until it is set again
   bool overdue_told = false;  // of this incarnation
-  CommandList sent;
+  HostCommandList sent;
   // What may have reached a controller that is lost now, and must not be repeated before that is
   // known to be through with it.
-  CommandList held;
+  HostCommandList held;
   void (*drained)(void* context) = nullptr;  // waits until nothing is sent
   void* drained_context = nullptr;
 

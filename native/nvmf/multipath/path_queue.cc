@@ -162,11 +162,11 @@ void PathQueue::cancelled(HostCommand* command) {
   end(command, Outcome::Cancelled, kNoCqe.data());
 }
 
-void PathQueue::end_all(CommandList list, void (PathQueue::*how)(HostCommand*)) {
+void PathQueue::end_all(HostCommandList list, void (PathQueue::*how)(HostCommand*)) {
   while (!list.empty()) (this->*how)(list.pop_front());
 }
 
-void PathQueue::route_all(CommandList list) {
+void PathQueue::route_all(HostCommandList list) {
   while (!list.empty()) route(list.pop_front());
 }
 
@@ -181,11 +181,11 @@ void PathQueue::cancel(uint64_t tag) {
       command->route.given_up = sent = true;
     }
     if (sent && !path.lost) path.to.engine->cancel(path.to.queue, tag);
-    const CommandList held = path.held.take(tagged);
+    const HostCommandList held = path.held.take(tagged);
     note(counters_->held, -static_cast<int64_t>(held.size()));
     end_all(held, &PathQueue::cancelled);
   }
-  const CommandList parked = parked_.take(tagged);
+  const HostCommandList parked = parked_.take(tagged);
   note(counters_->parked, -static_cast<int64_t>(parked.size()));
   end_all(parked, &PathQueue::cancelled);
   end_all(delayed_.take(tagged), &PathQueue::cancelled);
@@ -224,7 +224,7 @@ void PathQueue::look_for_drained(Path& path) {
 }
 
 void PathQueue::release(uint32_t index, uint32_t incarnation, bool repeat) {
-  const CommandList released = paths_[index].held.take(
+  const HostCommandList released = paths_[index].held.take(
       [incarnation](const HostCommand& held) { return held.route.incarnation <= incarnation; });
   note(counters_->held, -static_cast<int64_t>(released.size()));
   if (repeat) {
@@ -238,12 +238,12 @@ void PathQueue::release(uint32_t index, uint32_t incarnation, bool repeat) {
 void PathQueue::set_failing(bool failing) {
   failing_ = failing;
   if (!failing || choice_.any()) return;
-  CommandList without;
+  HostCommandList without;
   std::swap(without, parked_);
   note(counters_->parked, -static_cast<int64_t>(without.size()));
   end_all(without, &PathQueue::end_without_path);
   for (Path& path : paths_) {
-    CommandList held;
+    HostCommandList held;
     std::swap(held, path.held);
     note(counters_->held, -static_cast<int64_t>(held.size()));
     end_all(held, &PathQueue::end_without_path);
@@ -277,7 +277,7 @@ void PathQueue::suspend(uint32_t index, uint32_t status) {
 void PathQueue::changed() {
   choice_.update(paths_);
   if (!choice_.any()) return;
-  CommandList waiting;
+  HostCommandList waiting;
   std::swap(waiting, parked_);
   note(counters_->parked, -static_cast<int64_t>(waiting.size()));
   route_all(waiting);
@@ -286,7 +286,7 @@ void PathQueue::changed() {
 // ---- Time and the end
 
 void PathQueue::look(reactor::TimeNs now) {
-  const CommandList due =
+  const HostCommandList due =
       delayed_.take([now](const HostCommand& command) { return command.route.at <= now; });
   for (const HostCommand* command = delayed_.front(); command != nullptr;
        command = command->route.next) {
@@ -312,7 +312,7 @@ void PathQueue::begin_close() {
   closing_ = true;
   for (uint32_t index = 0; index < kPathsMax; index++) {
     Path& path = paths_[index];
-    CommandList held;
+    HostCommandList held;
     std::swap(held, path.held);
     note(counters_->held, -static_cast<int64_t>(held.size()));
     end_all(held, &PathQueue::cancelled);
@@ -325,7 +325,7 @@ void PathQueue::begin_close() {
       path.to.engine->cancel(path.to.queue, command->tag);
     }
   }
-  CommandList parked, delayed;
+  HostCommandList parked, delayed;
   std::swap(parked, parked_);
   std::swap(delayed, delayed_);
   note(counters_->parked, -static_cast<int64_t>(parked.size()));

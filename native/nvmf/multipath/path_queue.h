@@ -95,8 +95,8 @@ class PathQueue {
   void park(HostCommand* command);
   void end(HostCommand* command, Outcome outcome, const uint8_t* cqe);
   void end_without_path(HostCommand* command);
-  void end_all(CommandList list, void (PathQueue::*how)(HostCommand*));
-  void route_all(CommandList list);
+  void end_all(HostCommandList list, void (PathQueue::*how)(HostCommand*));
+  void route_all(HostCommandList list);
   void lose(uint32_t index);
   void suspend(uint32_t index, uint32_t status);
   void changed();
@@ -116,8 +116,8 @@ class PathQueue {
   Paths paths_;
   PathChoice choice_;
   PathMemories memories_;
-  CommandList parked_;
-  CommandList delayed_;
+  HostCommandList parked_;
+  HostCommandList delayed_;
   uint32_t in_flight_ = 0;  // all that were not ended
   bool failing_ = false;
   bool closing_ = false;

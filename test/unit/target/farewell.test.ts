@@ -49,7 +49,7 @@ describe('farewell', () => {
     const { cntlid } = await host.identifyController();
     const io = await rig.ioQueue(cntlid);
     let reads = 7;
-    rig.door.statistics = () => [
+    rig.door.queueStatistics = () => [
       {
         ...{ queue: io.id, reactor: 0, reads: reads++, writes: 0, others: 0, errors: 0 },
         ...{ bytesRead: 0, bytesWritten: 0, latency: [] },
@@ -64,7 +64,7 @@ describe('farewell', () => {
     await rest();
     expect([host.open, closing.over]).to.deep.equal([true, false]);
     const last = reads;
-    rig.door.statistics = () => [
+    rig.door.queueStatistics = () => [
       {
         ...{ queue: io.id, reactor: 0, reads: last, writes: 0, others: 0, errors: 0 },
         ...{ bytesRead: 0, bytesWritten: 0, latency: [] },
@@ -90,7 +90,7 @@ describe('farewell', () => {
     const { cntlid } = await host.identifyController();
     const io = await rig.ioQueue(cntlid);
     let reads = 0;
-    rig.door.statistics = () => [
+    rig.door.queueStatistics = () => [
       {
         ...{ queue: io.id, reactor: 0, reads: reads++, writes: 0, others: 0, errors: 0 },
         ...{ bytesRead: 0, bytesWritten: 0, latency: [] },

@@ -4,7 +4,7 @@
 
 namespace nvmeof::nvmf {
 
-class CommandList {
+class HostCommandList {
  public:
   bool empty() const { return head_ == nullptr; }
   uint32_t size() const { return size_; }
@@ -31,8 +31,8 @@ class CommandList {
   }
   // Moves those out for which `which` is true, in order.
   template <typename Which>
-  CommandList take(Which&& which) {
-    CommandList taken;
+  HostCommandList take(Which&& which) {
+    HostCommandList taken;
     for (HostCommand* command = head_; command != nullptr;) {
       HostCommand* const next = command->route.next;
       if (which(*command)) {
