@@ -140,7 +140,9 @@ describe('a subsystem over several paths', function () {
       const changes: PathChange[] = [];
       subsystem.on('pathState', (change) => changes.push(change));
       const told: string[] = [];
-      stops.on('anaStateChanged', (_nqn, { state }) => told.push(state));
+      subsystem.on('anaChange', (_endpoint, groups) => {
+        told.push(...groups.map(({ state }) => state));
+      });
       const load = new Load(subsystem.namespace(1));
       await load.progress();
       await within(SOON_MS, 'the stop', stops.close());
