@@ -135,6 +135,11 @@ export class Controller extends EventEmitter<ControllerEvents> implements FaultI
     return this.#association.device.info.address;
   }
 
+  /** Empty: RoCEv2 in user space. */
+  get rdmaDevice(): string {
+    return this.#association.device.info.rdmaDevice;
+  }
+
   get pathMtu(): number {
     return this.#association.device.info.pathMtu;
   }

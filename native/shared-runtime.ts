@@ -32,6 +32,8 @@ export interface RuntimeLease {
   readonly runtime: Runtime;
   /** The reactors this lease asked for, in the order of its `cores`. */
   readonly reactors: readonly ReactorIndex[];
+  /** Of each reactor of the process, by its index; -1: not pinned. */
+  readonly cores: readonly number[];
   openDevice(options: DeviceOptions): DeviceLease;
   release(): void;
 }
@@ -105,6 +107,7 @@ export class SharedRuntime {
     return {
       runtime: running.runtime,
       reactors,
+      cores: running.cores,
       openDevice: (device) => this.#openDevice(running, device),
       release: () => {
         if (released) return;

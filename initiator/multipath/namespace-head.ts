@@ -13,6 +13,7 @@ import type { NamespaceFacts } from '../namespace-scan.ts';
 import { Namespace } from '../namespace.ts';
 import { Queue } from '../queue.ts';
 import type { PathEvent } from '../queue.ts';
+import type { NumaDistance } from './numa.ts';
 import type { Path } from './path.ts';
 import { rankOf } from './rank.ts';
 
@@ -20,6 +21,9 @@ export interface HeadContext {
   readonly runtime: Runtime;
   readonly clock: Clock;
   readonly reactors: readonly ReactorIndex[];
+  /** Of each reactor of the process, by its index. */
+  readonly cores: readonly number[];
+  readonly numaDistance: NumaDistance;
   readonly nqn: string;
   readonly pool: BufferPool;
   readonly limits: TransferLimits;
@@ -161,8 +165,7 @@ export class NamespaceHead {
         door.setPath(queue.id, path.index, {
           queue: data.id,
           rank,
-          // Not measured: to the policy numa all are as near.
-          distance: 0,
+          distance: this.#distance(reactor, controller),
           incarnation: path.incarnation,
         });
       } else if (paths.delete(path.index)) {
@@ -209,6 +212,12 @@ export class NamespaceHead {
 
   async close(): Promise<void> {
     await Promise.all(this.#queues.map(({ queue }) => queue.close()));
+  }
+
+  #distance(reactor: ReactorIndex, controller: Controller): number {
+    const { cores, numaDistance } = this.#context;
+    const { sourceAddress: address, rdmaDevice } = controller;
+    return numaDistance(cores[reactor] ?? -1, { address, rdmaDevice });
   }
 
   async #remove(queue: Queue, path: number): Promise<void> {

@@ -422,13 +422,15 @@ export class MultipathSubsystem extends EventEmitter<MultipathEvents> implements
   }
 
   #headContext(): HeadContext {
-    const { runtime, reactors } = this.#lease;
+    const { runtime, reactors, cores } = this.#lease;
     const limits = this.#first?.limits;
     if (!limits) throw new Error('no controller was admitted');
     return {
       runtime,
       clock: this.environment.clock,
       reactors,
+      cores,
+      numaDistance: this.environment.numaDistance,
       nqn: this.nqn,
       pool: this.#pool,
       limits,

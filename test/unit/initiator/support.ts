@@ -34,6 +34,7 @@ export function makeBench(): Bench {
       routedAddress: () => Promise.resolve('192.0.2.1'),
       randomLoopback: () => `127.9.9.${next++}`,
     },
+    numaDistance: () => 10,
     acquire: (options) => shared.acquire(options),
     identity: () => ({ hostNqn: HOST_NQN, hostId: HOST_ID }),
   };

@@ -12,6 +12,8 @@ import { LogId } from '../../../../native/wire/logs.ts';
 import type { Environment } from '../../../../initiator/environment.ts';
 import type { PathChange } from '../../../../initiator/multipath/events.ts';
 import type { FenceOutcome } from '../../../../initiator/multipath/fence.ts';
+import { LOCAL_DISTANCE } from '../../../../initiator/multipath/numa.ts';
+import type { NumaDistance } from '../../../../initiator/multipath/numa.ts';
 import type { MultipathOptions } from '../../../../initiator/multipath/options.ts';
 import { MultipathSubsystem } from '../../../../initiator/multipath/subsystem.ts';
 import { FakeDoor } from '../../../support/fake-door.ts';
@@ -141,6 +143,7 @@ export class Fabric {
   readonly door = new FakeDoor();
   readonly clock = new ManualClock();
   readonly environment: Environment;
+  numaDistance: NumaDistance = () => LOCAL_DISTANCE;
   readonly ports = new Map<string, FakePort>();
   readonly connected: MultipathSubsystem[] = [];
   readonly a: FakePort;
@@ -159,6 +162,7 @@ export class Fabric {
         routedAddress: () => Promise.resolve('192.0.2.1'),
         randomLoopback: () => '127.9.9.1',
       },
+      numaDistance: (core, device) => this.numaDistance(core, device),
       acquire: (options) => shared.acquire(options),
       identity: () => ({ hostNqn: HOST_NQN, hostId: HOST_ID }),
     };
