@@ -12,6 +12,7 @@ import { runScenario } from '../../tools/failover/run.ts';
 import { parseScenario } from '../../tools/failover/scenario.ts';
 import { SeveralPathsHost } from '../../tools/failover/several-paths.ts';
 import { eventually } from '../support/counters.ts';
+import { fromSource } from '../support/failover.ts';
 import { failureOf, within } from '../support/in-process.ts';
 import {
   loopbackAddress,
@@ -35,11 +36,6 @@ interface Report {
   }[];
 }
 
-interface Judged {
-  readonly name: string;
-  readonly broken: readonly string[];
-}
-
 const childrenOf = (pid: number): string[] =>
   readFileSync(`/proc/${pid}/task/${pid}/children`, 'latin1').split(' ').filter(Boolean);
 
@@ -53,19 +49,6 @@ const startManaged = (): Promise<ManagedTarget> =>
     ...{ address: loopbackAddress(), port: 4420, nqn: NQN, seed: 1 },
     exports: ['memory:16MiB,bs=4096'],
   });
-
-/** The target processes of these tests run from the sources, as every other. */
-function fromSource(): void {
-  const key = 'NVMEOF_FROM_SOURCE';
-  const previous = process.env[key];
-  before(() => {
-    process.env[key] = '1';
-  });
-  after(() => {
-    if (previous === undefined) Reflect.deleteProperty(process.env, key);
-    else process.env[key] = previous;
-  });
-}
 
 describe('nvmeof failover-test', function () {
   this.timeout(180_000);
@@ -130,40 +113,6 @@ describe('nvmeof failover-test', function () {
     const [run] = (JSON.parse(stdout) as Report).runs;
     expect(run).to.include({ wrongBlocks: 0, passed: true });
     expect(run?.faults.map(({ errors }) => errors)).to.deep.equal([0, 0]);
-  });
-
-  it('names each kind of fault whose bound is too tight', async () => {
-    // No I/O is that fast: whatever kind is not named was not judged.
-    const bounds = { stallMs: 0 };
-    const brief = { for: 50, bounds };
-    const faults = [
-      { kind: 'loss', at: 400, drop: 0.1, ...brief },
-      { kind: 'duplicate', at: 500, duplicate: 0.5, ...brief },
-      { kind: 'reorder', at: 600, reorder: 0.5, ...brief },
-      { kind: 'delay', at: 700, delayMs: 2, ...brief },
-      ...['in', 'out', 'both'].map((direction, index) => ({
-        ...{ kind: 'blackhole', at: 800 + index * 100, direction, ...brief },
-      })),
-      { kind: 'ana', at: 1100, target: 1, state: 'inaccessible', ...brief },
-      { kind: 'stop', at: 1200, ...brief },
-      { kind: 'resize', at: 1300, percent: 150, bounds },
-      { kind: 'storm', at: 1400, hosts: 1, rounds: 1, bounds },
-      { kind: 'terminate', at: 2000, after: 100, bounds },
-      { kind: 'restart', at: 2100, target: 1, after: 100, bounds },
-      { kind: 'kill', at: 2200, target: 2, bounds: { ...bounds, detectMs: 0 } },
-    ];
-    const { code, stdout } = await test(
-      { name: 'tight', duration: '2500ms', faults },
-      ...['--json', '--targets', '4'],
-    );
-    expect(code).to.equal(1);
-    const [run] = (JSON.parse(stdout) as { runs: { wrongBlocks: number; faults: Judged[] }[] })
-      .runs;
-    expect(run?.wrongBlocks).to.equal(0);
-    const named = run?.faults.filter(({ broken }) => broken.length >= 2).map(({ name }) => name);
-    expect(named?.map((name) => name.split(/[ ,]/)[0])).to.deep.equal(
-      faults.map(({ kind }) => kind),
-    );
   });
 
   it('overwrites targets that exist already only when told so, and what it cannot do is refused', async () => {
@@ -282,6 +231,7 @@ describe('targets that are made to fail', function () {
       const load = { readPercent: 50, requestBytes: 4096, areaBytes: 1 << 20, depth: 16, seed: 1 };
       const { record, result, errors } = await runScenario({
         ...{ scenario, host, targets: [target], nsid: 1, clock: systemClock },
+        reconnectDelayMs: 1000,
         load: { ...load, rate: 500 },
       });
       expect(result.passed).to.equal(false);

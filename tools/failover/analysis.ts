@@ -6,6 +6,7 @@ import type { CompletionLog, Operation } from './completion-log.ts';
 import type { PathChange, PathView } from './host.ts';
 import type { Fault, Scenario } from './scenario.ts';
 import { comesBack, describeFault } from './scenario.ts';
+import { unseen } from './unseen.ts';
 
 /** A fault as it happened: when it had taken hold, and when it was taken back. */
 export interface FaultRecord {
@@ -14,6 +15,8 @@ export interface FaultRecord {
   readonly path: string;
   readonly beginMs: number;
   readonly endMs: number;
+  /** Why it was no fault: what it should have done was not seen. */
+  readonly missed?: string;
 }
 
 export interface PathRecord extends PathChange {
@@ -38,6 +41,11 @@ export interface RunRecord {
   readonly durationMs: number;
   /** Requests that never ended. */
   readonly unfinished: number;
+  /** Of the namespace, as the host saw it. */
+  readonly bytesAtStart: bigint;
+  readonly bytesAtEnd: bigint;
+  /** Of the host. */
+  readonly reconnectDelayMs: number;
   readonly blocksVerified: number;
   readonly mismatches: number;
   /** After the run, every block could be read. */
@@ -210,7 +218,14 @@ function resultOf(
     ...(returned === undefined || returned === Infinity ? {} : { returnMs: returned - endMs }),
     errors: inside(failed, window).length,
   };
-  return { ...measured, broken: brokenBounds(fault, measured, returned) };
+  const missed = happened.missed ?? unseen(run, happened);
+  return {
+    ...measured,
+    broken: [
+      ...(missed === undefined ? [] : [`the fault did not happen: ${missed}`]),
+      ...brokenBounds(fault, measured, returned, run.reconnectDelayMs),
+    ],
+  };
 }
 
 const ms = (value: number): string => `${Math.round(value)} ms`;
@@ -219,13 +234,14 @@ function brokenBounds(
   { bounds }: Fault,
   found: Omit<FaultResult, 'broken'>,
   returned: number | undefined,
+  reconnectDelayMs: number,
 ): string[] {
   const broken: string[] = [];
-  const stall = bounds.stallMs;
-  for (const [operation, longest] of [
-    ['read', found.readStallMs],
-    ['write', found.writeStallMs],
+  for (const [operation, longest, own] of [
+    ['read', found.readStallMs, bounds.readStallMs],
+    ['write', found.writeStallMs, undefined],
   ] as const) {
+    const stall = own ?? bounds.stallMs;
     if (stall === undefined || longest <= stall) continue;
     broken.push(`no ${operation} ended for ${ms(longest)}, ${ms(stall)} are allowed`);
   }
@@ -236,10 +252,13 @@ function brokenBounds(
   if (bounds.recoverMs !== undefined && found.recoverMs > bounds.recoverMs) {
     broken.push(`recovered after ${ms(found.recoverMs)}, ${ms(bounds.recoverMs)} are allowed`);
   }
-  if (bounds.returnMs !== undefined && !((found.returnMs ?? Infinity) <= bounds.returnMs)) {
+  const back = reconnectDelayMs + (bounds.returnMs ?? Infinity);
+  if (bounds.returnMs !== undefined && !((found.returnMs ?? Infinity) <= back)) {
     const took = returned === undefined ? 'was not lost' : 'was not used again';
     const what = found.returnMs === undefined ? took : `was used again after ${ms(found.returnMs)}`;
-    broken.push(`the path ${what}, ${ms(bounds.returnMs)} are allowed`);
+    broken.push(
+      `the path ${what}, ${ms(back)} are allowed (${ms(reconnectDelayMs)} of them the reconnect delay)`,
+    );
   }
   if (found.errors > bounds.errors) {
     broken.push(`${found.errors} requests failed, ${bounds.errors} are allowed`);
@@ -250,9 +269,12 @@ function brokenBounds(
 export function analyse(run: RunRecord): RunResult {
   const figures = digest(run);
   const windows = windowsOf(run);
-  const faults = run.faults.map((record, index) =>
-    resultOf(run, record, windows[index] ?? { from: 0, to: run.durationMs }, figures),
-  );
+  const found = run.faults.map((record, index) => ({
+    place: run.scenario.faults.indexOf(record.fault),
+    result: resultOf(run, record, windows[index] ?? { from: 0, to: run.durationMs }, figures),
+  }));
+  // One that waited for its target has begun after others that follow it in the scenario.
+  const faults = found.toSorted((a, b) => a.place - b.place).map(({ result }) => result);
   const broken: string[] = [];
   if (run.mismatches > 0)
     broken.push(`${run.mismatches} blocks held something else than was written`);

@@ -66,7 +66,7 @@ export async function withExistingTargets<T>(
   const options = { ...hostOptions(nqn, paths, settings), faultInjection: true };
   const host = await SeveralPathsHost.connect(options, nsid, faults.environment);
   try {
-    return await run({ host, targets, nsid });
+    return await run({ host, targets, nsid, reconnectDelayMs: settings.reconnectDelayMs });
   } finally {
     await host.close();
   }

@@ -1,4 +1,5 @@
 /** What a fault can be made to happen to: a target of the test's own, or one that existed before it. */
+import type { Counters } from '../../native/common/counters.ts';
 import type { FaultRule } from '../../target/index.ts';
 import type { Fault, FaultKind, Scenario } from './scenario.ts';
 
@@ -13,6 +14,11 @@ export interface Where {
 
 /** Of a process that the test started. */
 export interface TargetLife {
+  /** Another one after each start. */
+  readonly pid: number;
+  readonly running: boolean;
+  /** Every thread, at the moment. */
+  readonly standsStill: boolean;
   /** By force. */
   kill(): Promise<void>;
   /** As it was. */
@@ -32,6 +38,8 @@ export interface FaultyTarget {
   refusal(kind: FaultKind): string | undefined;
   /** Packets of that target meet the rule, in directions as the target sees them. */
   packetFault(rule: FaultRule): Promise<End>;
+  /** `soft.fault.*` of whose packets meet the rules. */
+  faultCounters(): Promise<Counters>;
   readonly life?: TargetLife;
   /** Sends its hosts away in good order; the end takes them again. */
   terminate?(): Promise<End>;

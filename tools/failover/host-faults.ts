@@ -5,7 +5,7 @@
 import { systemEnvironment } from '../../initiator/environment.ts';
 import type { Environment } from '../../initiator/environment.ts';
 import { NO_FAULTS } from '../../initiator/index.ts';
-import type { FaultRule, Faults } from '../../initiator/index.ts';
+import type { Counters, FaultRule, Faults } from '../../initiator/index.ts';
 import type { DeviceLease, RuntimeLease } from '../../native/shared-runtime.ts';
 import type { End } from './faulty-target.ts';
 
@@ -14,6 +14,9 @@ export class HostFaults {
   readonly #seed: number;
   readonly #devices = new Set<DeviceLease>();
   readonly #rules = new Set<FaultRule>();
+  #runtime: RuntimeLease['runtime'] | undefined;
+  /** Of devices that were closed, whose counters went with them. */
+  readonly #past = new Map<string, number>();
 
   /** For connections with the option `faultInjection`. */
   constructor(seed: number, base: Environment = systemEnvironment) {
@@ -31,7 +34,31 @@ export class HostFaults {
     };
   }
 
+  /** `soft.fault.*` of all devices that the host has or had. */
+  counters(): Counters {
+    const all = new Map(this.#past);
+    for (const [name, value] of this.#now()) all.set(name, (all.get(name) ?? 0) + value);
+    return Object.fromEntries(all);
+  }
+
+  #now(): [string, number][] {
+    const all = Object.entries(this.#runtime?.door.counters() ?? {});
+    return all.filter(([name]) => name.startsWith('soft.fault.'));
+  }
+
+  /** What the close of a device takes from the counters is kept. */
+  #closing(close: () => void): void {
+    const before = this.#now();
+    close();
+    const after = new Map(this.#now());
+    for (const [name, value] of before) {
+      const gone = value - (after.get(name) ?? 0);
+      if (gone > 0) this.#past.set(name, (this.#past.get(name) ?? 0) + gone);
+    }
+  }
+
   #watched(lease: RuntimeLease): RuntimeLease {
+    this.#runtime = lease.runtime;
     return {
       ...lease,
       openDevice: (options) => {
@@ -48,7 +75,9 @@ export class HostFaults {
           ...device,
           release: () => {
             this.#devices.delete(device);
-            device.release();
+            this.#closing(() => {
+              device.release();
+            });
           },
         };
       },

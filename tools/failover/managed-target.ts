@@ -4,6 +4,7 @@
  */
 import { readdirSync, readFileSync } from 'node:fs';
 import { formatEndpoint, parseAddress } from '../../native/common/address.ts';
+import type { Counters } from '../../native/common/counters.ts';
 import { NO_FAULTS } from '../../target/index.ts';
 import type { FaultRule } from '../../target/index.ts';
 import type { TargetRequest } from '../cli/target-channel.ts';
@@ -74,6 +75,10 @@ export class ManagedTarget implements FaultyTarget, TargetLife {
     return this.#process.running;
   }
 
+  get standsStill(): boolean {
+    return isStopped(this.pid);
+  }
+
   get pid(): number {
     return this.#process.pid;
   }
@@ -127,6 +132,10 @@ export class ManagedTarget implements FaultyTarget, TargetLife {
     return () => this.removeFault(rule);
   }
 
+  faultCounters(): Promise<Counters> {
+    return this.counters();
+  }
+
   /** In addition to the rules that hold; the first that fits a packet counts. */
   async addFault(rule: FaultRule): Promise<void> {
     this.#rules.add(rule);
@@ -155,8 +164,8 @@ export class ManagedTarget implements FaultyTarget, TargetLife {
     return ioCommandsOf(await this.counters());
   }
 
-  async counters(): Promise<Readonly<Record<string, number>>> {
-    return (await this.#ask({ call: 'counters' })) as Readonly<Record<string, number>>;
+  async counters(): Promise<Counters> {
+    return (await this.#ask({ call: 'counters' })) as Counters;
   }
 
   /** In good order if it can, else by force. */
@@ -182,7 +191,7 @@ export class ManagedTarget implements FaultyTarget, TargetLife {
 }
 
 /** Reads and writes, of a target's counters. */
-export function ioCommandsOf(counters: Readonly<Record<string, number>>): number {
+export function ioCommandsOf(counters: Counters): number {
   return (counters['target.commands.read'] ?? 0) + (counters['target.commands.write'] ?? 0);
 }
 

@@ -6,6 +6,7 @@ import { z } from 'zod';
 import { anaView } from '../../target/control/ana-methods.ts';
 import type { FaultRule } from '../../target/index.ts';
 import { formatEndpoint, parseAddress, sameAddress } from '../../native/common/address.ts';
+import type { Counters } from '../../native/common/counters.ts';
 import { call } from '../cli/control/client.ts';
 import type { End, FaultyTarget, Where } from './faulty-target.ts';
 import type { HostFaults } from './host-faults.ts';
@@ -68,6 +69,11 @@ export class RemoteTarget implements FaultyTarget {
     const { direction = 'both' } = rule;
     const { address: peer } = this.#options;
     return Promise.resolve(this.#host.add({ ...rule, peer, direction: OPPOSITE[direction] }));
+  }
+
+  /** Of the host: it is its packets that meet them. */
+  faultCounters(): Promise<Counters> {
+    return Promise.resolve(this.#host.counters());
   }
 
   /** Drained, and resumed afterwards: for a host the same as an end in good order. */

@@ -19,6 +19,8 @@ export interface RunOptions {
   readonly host: FailoverHost;
   readonly targets: readonly FaultyTarget[];
   readonly nsid: number;
+  /** Of the host. */
+  readonly reconnectDelayMs: number;
   readonly load: LoadOptions;
   readonly clock: Clock;
   /** Ends the run before its time. */
@@ -80,7 +82,8 @@ export async function runScenario(options: RunOptions): Promise<RunOutcome> {
     ));
   const record: RunRecord = {
     ...{ scenario, log: load.log, faults, pathsAtStart, paths, uses, durationMs },
-    ...{ unfinished, comparedAll },
+    ...{ unfinished, comparedAll, reconnectDelayMs: options.reconnectDelayMs },
+    ...{ bytesAtStart: bytes, bytesAtEnd: host.io.lbaCount * BigInt(host.io.lbaSize) },
     blocksVerified: load.blocksVerified,
     mismatches: load.mismatchCount,
     retries: host.retries === undefined ? undefined : host.retries - before.retries,
@@ -144,30 +147,38 @@ class Faults {
 
   async run(): Promise<void> {
     const ending: Promise<void>[] = [];
+    /** Targets that are ended and started again: what else happens to one waits for that. */
+    const startingAgain = new Map<number, Promise<void>>();
     try {
       for (const fault of this.#options.scenario.faults) {
         await until(this.#options, this.#load, fault.at);
-        ending.push(this.#happen(fault));
+        const happening = this.#happen(fault, startingAgain.get(fault.target));
+        ending.push(happening);
+        if ('after' in fault) startingAgain.set(fault.target, happening);
         // What fails is told by the wait below.
-        ending.at(-1)?.catch(() => undefined);
+        happening.catch(() => undefined);
       }
     } finally {
       await Promise.all(ending);
     }
   }
 
-  async #happen(fault: Fault): Promise<void> {
+  async #happen(fault: Fault, before: Promise<void> | undefined): Promise<void> {
     const { targets, nsid, note = () => undefined } = this.#options;
     const target = targets[fault.target];
     if (!target) throw new RangeError(`there is no target ${fault.target}`);
+    await before;
     const beginMs = this.#load.elapsedMs;
     note(`${seconds(beginMs)} ${fault.kind} begins`);
     const index = this.#done.push({ fault, path: target.endpoint, beginMs, endMs: Infinity }) - 1;
     const end = await beginFault(fault, { target, targets, nsid, namespaceBytes: this.#bytes });
     await until(this.#options, this.#load, beginMs + lengthOf(fault));
-    await end();
+    const missed = await end();
     const endMs = this.#load.elapsedMs;
-    this.#done[index] = { fault, path: target.endpoint, beginMs, endMs };
+    this.#done[index] = {
+      ...{ fault, path: target.endpoint, beginMs, endMs },
+      ...(missed === undefined ? {} : { missed }),
+    };
     note(`${seconds(endMs)} ${fault.kind} is over`);
   }
 }

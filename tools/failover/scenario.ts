@@ -30,11 +30,13 @@ const probability = z.number().min(0).max(1);
 const bounds = z.strictObject({
   /** Between two completions, of reads and of writes. */
   stallMs: time.optional(),
+  /** Of reads alone, in place of `stallMs`. */
+  readStallMs: time.optional(),
   /** From the fault until the host says that a path is not live. */
   detectMs: time.optional(),
   /** From the fault until I/O is as fast as before it, for good. */
   recoverMs: time.optional(),
-  /** From when a lost path could be used again until the host uses it again. */
+  /** From when a lost path could be used again until the host uses it again, beyond the host's reconnect delay. */
   returnMs: time.optional(),
   /** Requests that fail. */
   errors: z.number().int().min(0).default(0),

@@ -1,12 +1,18 @@
 /**
  * Built-in scenarios: a row for each, with the longest stall that it allows. The transport's own times stand behind the
  * bounds (docs/architecture.md, Reliability): a silent peer is asked again after 67, 201 and 403 ms, and given up after
- * 1.41 s.
+ * 1.41 s. They are those of a machine that does nothing else.
  */
 import type { ScenarioInput } from './scenario.ts';
 
 /** Lost tails are repaired by the first or second timeout, whatever else happens at the time. */
 const REPAIRED_MS = 600;
+
+/** A path that could be used again is, after the reconnect delay and what an attempt takes. */
+const RETURN_MS = 100;
+
+/** Silence is noticed when the transport gives the peer up; I/O goes on right after. */
+const SILENCE = { detectMs: 1500, returnMs: RETURN_MS };
 
 export const SCENARIOS: readonly ScenarioInput[] = [
   {
@@ -57,28 +63,39 @@ export const SCENARIOS: readonly ScenarioInput[] = [
     ...{ name: 'storm', about: 'other hosts connect and disconnect all the time', duration: '8s' },
     faults: [{ kind: 'storm', at: '2s', hosts: 8, rounds: 10, bounds: { stallMs: REPAIRED_MS } }],
   },
-  // Those that take a path away for good. Bounds: what the transport needs to notice, and a second.
+  // Those that take a path away for a while.
   {
     ...{ name: 'kill', about: 'a target is killed and started again', duration: '15s' },
-    faults: [{ kind: 'restart', at: '3s', after: '4s', bounds: { stallMs: 1000, detectMs: 500 } }],
+    // Reads go elsewhere at once; writes wait for what another target says of them.
+    faults: [
+      {
+        ...{ kind: 'restart', at: '3s', after: '4s' },
+        bounds: { stallMs: 500, readStallMs: 50, detectMs: 50, returnMs: RETURN_MS },
+      },
+    ],
   },
   {
     ...{ name: 'terminate', about: 'a target is stopped in good order', duration: '15s' },
-    faults: [{ kind: 'terminate', at: '3s', after: '4s', bounds: { stallMs: 500 } }],
+    faults: [
+      {
+        ...{ kind: 'terminate', at: '3s', after: '4s' },
+        bounds: { stallMs: 20, returnMs: RETURN_MS },
+      },
+    ],
   },
   {
     ...{ name: 'blackhole', about: 'no packets for 8 s, each way in turn', duration: '60s' },
     faults: (['in', 'out', 'both'] as const).map((direction, index) => ({
       ...({ kind: 'blackhole', at: 3000 + index * 18_000, for: 8000, direction } as const),
-      bounds: { stallMs: 3000, detectMs: 3000 },
+      bounds: { stallMs: 2000, ...SILENCE },
     })),
   },
   {
     ...{ name: 'freeze', about: 'a target stands still for 10 s', duration: '25s' },
-    faults: [{ kind: 'stop', at: '3s', for: '10s', bounds: { stallMs: 3000, detectMs: 3000 } }],
+    faults: [{ kind: 'stop', at: '3s', for: '10s', bounds: { stallMs: 2000, ...SILENCE } }],
   },
   {
     ...{ name: 'ana', about: 'a path becomes inaccessible and comes back', duration: '10s' },
-    faults: [{ kind: 'ana', at: '3s', for: '3s', state: 'inaccessible', bounds: { stallMs: 500 } }],
+    faults: [{ kind: 'ana', at: '3s', for: '3s', state: 'inaccessible', bounds: { stallMs: 50 } }],
   },
 ];

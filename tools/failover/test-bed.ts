@@ -18,6 +18,7 @@ export interface TestBed {
   readonly host: FailoverHost;
   readonly targets: readonly FaultyTarget[];
   readonly nsid: number;
+  readonly reconnectDelayMs: number;
 }
 
 /** Of the host, as users of `nvmeof attach` have them. */
@@ -105,7 +106,7 @@ export async function withTestBed<T>(
     const paths = targets.map(({ options: { address, port } }) => ({ address, port }));
     const host = await SeveralPathsHost.connect(hostOptions(NQN, paths, settings), NSID);
     try {
-      return await run({ host, targets, nsid: NSID });
+      return await run({ host, targets, nsid: NSID, reconnectDelayMs: settings.reconnectDelayMs });
     } finally {
       await host.close();
     }

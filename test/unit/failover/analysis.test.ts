@@ -24,6 +24,7 @@ import {
 } from '../../../tools/failover/report.ts';
 import type { RunOutcome } from '../../../tools/failover/run.ts';
 import { parseScenario } from '../../../tools/failover/scenario.ts';
+import type { Fault } from '../../../tools/failover/scenario.ts';
 import { pathSpans, series } from '../../../tools/failover/series.ts';
 import { pass, prepared, settled } from './support.ts';
 
@@ -66,7 +67,8 @@ function record(
       { fault: second, path: 'a', beginMs: 2000, endMs: 2200 },
     ],
     ...{ pathsAtStart: [{ path: 'a', state: 'live' }], paths: [], uses: [] },
-    ...{ blocksVerified: 500, mismatches: 0 },
+    ...{ blocksVerified: 500, mismatches: 0, bytesAtStart: 1n << 20n, bytesAtEnd: 1n << 20n },
+    reconnectDelayMs: 100,
     ...more,
   };
 }
@@ -157,12 +159,13 @@ describe('return of a path', () => {
     );
   });
 
-  const strict = { ...fault, bounds: { ...fault.bounds, returnMs: 500 } };
+  const strict = { ...fault, bounds: { ...fault.bounds, returnMs: 400 } };
+  const allowed = '500 ms are allowed (100 ms of them the reconnect delay)';
   const CASES: readonly (readonly [readonly PathRecord[], string | undefined])[] = [
     [[gone, is('a', 'live', 1700)], undefined],
-    [[gone, is('a', 'live', 1701)], 'the path was used again after 501 ms, 500 ms are allowed'],
-    [[gone], 'the path was not used again, 500 ms are allowed'],
-    [[], 'the path was not lost, 500 ms are allowed'],
+    [[gone, is('a', 'live', 1701)], `the path was used again after 501 ms, ${allowed}`],
+    [[gone], `the path was not used again, ${allowed}`],
+    [[], `the path was not lost, ${allowed}`],
   ];
   for (const [paths, complaint] of CASES) {
     it(`its bound: ${complaint ?? 'kept'}`, () => {
@@ -250,6 +253,56 @@ describe('analysis', () => {
       const result = analyse(record({}, more));
       expect(result.passed).to.equal(false);
       expect(result.broken.join()).to.match(message);
+    });
+  }
+
+  it('a bound of reads alone leaves writes theirs', () => {
+    const [stop] = SCENARIO.faults;
+    if (!stop) throw new Error('a fault');
+    const fault = { ...stop, bounds: { errors: 0, stallMs: 500, readStallMs: 50 } };
+    const faults = [{ fault, path: 'a', beginMs: 1000, endMs: 1200 }];
+    const scenario = { ...SCENARIO, faults: [fault] };
+    expect(
+      analyse(record({ silent: [1000, 1400] }, { faults, scenario })).faults[0]?.broken,
+    ).to.deep.equal(['no read ended for 400 ms, 50 ms are allowed']);
+  });
+
+  it('a fault that waited for its target keeps its place among the results', () => {
+    const [first, second] = SCENARIO.faults;
+    if (!first || !second) throw new Error('two faults');
+    const faults = [
+      { fault: second, path: 'b', beginMs: 1000, endMs: 1200 },
+      { fault: first, path: 'a', beginMs: 2000, endMs: 2200 },
+    ];
+    const found = analyse(record({}, { faults })).faults;
+    expect(found.map(({ beginMs }) => beginMs)).to.deep.equal([2000, 1000]);
+  });
+
+  const common = { at: 1000, target: 0, bounds: { errors: 0 } };
+  const ana = { ...common, kind: 'ana', state: 'inaccessible', for: 200 } as const;
+  const resize = { ...common, kind: 'resize', percent: 150 } as const;
+  const drained = { ...common, kind: 'terminate', after: 200 } as const;
+  const is = (path: string, state: PathState): Partial<RunRecord> => ({
+    paths: [{ path, state, reason: '', atMs: 1005 }],
+  });
+  const SHOWN: readonly (readonly [Fault, Partial<RunRecord>, string | undefined])[] = [
+    [ana, {}, 'the host did not see the path inaccessible'],
+    [ana, is('b', 'standby'), 'the host did not see the path inaccessible'],
+    [ana, is('a', 'standby'), undefined],
+    [drained, is('a', 'standby'), 'the host lost no controller'],
+    [drained, is('a', 'connecting'), undefined],
+    [resize, {}, 'the host sees 1048576 bytes'],
+    [resize, { bytesAtEnd: 3n << 19n }, undefined],
+  ];
+  for (const [fault, more, missed] of SHOWN) {
+    it(`${fault.kind}: ${missed ?? 'seen by the host'}`, () => {
+      const faults = [{ fault, path: 'a', beginMs: 1000, endMs: 1200 }];
+      const scenario = { ...SCENARIO, faults: [fault] };
+      const result = analyse(record({}, { ...more, faults, scenario }));
+      expect(result.passed).to.equal(missed === undefined);
+      expect(result.faults[0]?.broken).to.deep.equal(
+        missed === undefined ? [] : [`the fault did not happen: ${missed}`],
+      );
     });
   }
 
