@@ -37,21 +37,6 @@ describe('a path that is lost', () => {
     });
   });
 
-  it('is reset when it is live, not before it is back', async () => {
-    await withFabric(async (fabric) => {
-      const subsystem = await fabric.connect({ ...QUIET, ...ONE_PATH, reconnectDelayMs: 1000 });
-      subsystem.resetPath(PATH_A);
-      expect(subsystem.paths[0]).to.include({ state: 'reconnecting', reason: 'reset by the user' });
-      expect(() => {
-        subsystem.resetPath(PATH_A);
-      }).to.throw(/is reconnecting, not live/);
-      await fabric.pass(1000);
-      expect(subsystem.paths[0]).to.include({ state: 'live', attempts: 0 });
-      expect(subsystem.paths[0]?.nextAttemptMs).to.equal(undefined);
-      await subsystem.disconnect();
-    });
-  });
-
   it('is tried at the same pace while it stays away', async () => {
     await withFabric(async (fabric) => {
       const subsystem = await fabric.connect({ ...QUIET, ...ONE_PATH, reconnectDelayMs: 1000 });
