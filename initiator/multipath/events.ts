@@ -1,7 +1,7 @@
 /** What a subsystem over several paths shows of itself, and what it tells as it happens. */
 import type { AnaGroup } from './ana-log.ts';
 import type { FenceOutcome } from './fence.ts';
-import type { PathState } from './path.ts';
+import type { Path, PathState } from './path.ts';
 
 /** A path as it is shown to people and programs. */
 export interface PathView {
@@ -15,6 +15,22 @@ export interface PathView {
   /** I/O queues that were asked for. */
   readonly queuesAsked: number;
   readonly anaGroups: readonly AnaGroup[];
+  /** To connect it since it was last live. */
+  readonly attempts: number;
+  /** Until the next attempt; undefined: one runs, or none is needed. */
+  readonly nextAttemptMs: number | undefined;
+}
+
+export function viewOf(path: Path): PathView {
+  const { endpoint, state, reason, preferred, controller, anaGroups } = path;
+  return {
+    ...{ endpoint, state, reason, preferred, anaGroups },
+    cntlid: controller?.cntlid,
+    queues: controller?.queues.length ?? 0,
+    queuesAsked: controller?.queuesAsked ?? 0,
+    attempts: path.attempts,
+    nextAttemptMs: path.nextAttemptMs,
+  };
 }
 
 export interface PathChange {

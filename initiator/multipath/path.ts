@@ -74,6 +74,7 @@ export class Path {
   #incarnation = 0;
   #ana: ReadonlyMap<number, AnaGroup> | undefined;
   #reason = '';
+  #attempts = 0;
   #ioMayFail = false;
   #attempting: AbortController | undefined;
   /** Never rejects. */
@@ -113,6 +114,16 @@ export class Path {
   /** Why it is not live. */
   get reason(): string {
     return this.#reason;
+  }
+
+  /** To connect it since it was last live. */
+  get attempts(): number {
+    return this.#attempts;
+  }
+
+  /** Until the next attempt; undefined: one runs, or none is needed. */
+  get nextAttemptMs(): number | undefined {
+    return this.#timers.leftMs('reconnect');
   }
 
   /** I/O need not wait for it any more. */
@@ -196,6 +207,7 @@ export class Path {
   // ---- Connecting
 
   #attempt(signal?: AbortSignal): Promise<void> {
+    this.#attempts += 1;
     const attempt = this.#connect(signal);
     this.#attempted = attempt.catch(() => undefined);
     return attempt;
@@ -247,6 +259,7 @@ export class Path {
     if (controller.state !== 'live') throw new Error('the association was lost at once');
     if (!this.#machine.can('live')) throw new Error(`the path is ${this.state}`);
     this.#timers.cancelAll();
+    this.#attempts = 0;
     this.#ioMayFail = false;
     this.#refusedMs = REFUSED_MS_MIN;
     this.#move('live', '');

@@ -21,6 +21,7 @@ import { admissionProblem } from './admission.ts';
 import type { FirstController } from './admission.ts';
 import type { AnaGroup } from './ana-log.ts';
 import type { DiscoveredPaths } from './discovered-paths.ts';
+import { viewOf } from './events.ts';
 import type { MultipathEvents, PathView } from './events.ts';
 import { LostWrites } from './lost-writes.ts';
 import { NamespaceHead, joinProblem, otherIdentity } from './namespace-head.ts';
@@ -118,16 +119,7 @@ export class MultipathSubsystem extends EventEmitter<MultipathEvents> implements
   }
 
   get paths(): readonly PathView[] {
-    return [...this.#paths.values()].map((path) => ({
-      endpoint: path.endpoint,
-      state: path.state,
-      reason: path.reason,
-      preferred: path.preferred,
-      cntlid: path.controller?.cntlid,
-      queues: path.controller?.queues.length ?? 0,
-      queuesAsked: path.controller?.queuesAsked ?? 0,
-      anaGroups: path.anaGroups,
-    }));
+    return [...this.#paths.values()].map(viewOf);
   }
 
   /** In order of NSID. */
@@ -161,13 +153,18 @@ export class MultipathSubsystem extends EventEmitter<MultipathEvents> implements
 
   /** Commands that are there may end first; the other paths take what comes. */
   async removePath(endpoint: string): Promise<void> {
-    const path = [...this.#paths.values()].find((each) => each.endpoint === endpoint);
-    if (!path) {
-      const known = this.paths.map((each) => each.endpoint).join(', ');
-      throw new ArgumentError(`there is no path ${endpoint}; there are ${known}`);
-    }
+    const path = this.#path(endpoint);
     await this.#drainAndRemove(path);
     this.#forget(path);
+  }
+
+  /** Ends the association of a live path, which is then connected again; the other paths take its I/O. */
+  resetPath(endpoint: string): void {
+    const path = this.#path(endpoint);
+    if (path.state !== 'live') {
+      throw new NvmeofError('PATH_NOT_LIVE', `path ${endpoint} is ${path.state}, not live`);
+    }
+    path.reset('reset by the user');
   }
 
   setPolicy(policy: PathPolicy): void {
@@ -481,6 +478,13 @@ export class MultipathSubsystem extends EventEmitter<MultipathEvents> implements
     head.namespace.update(undefined);
     const closing = head.close().then(() => void this.#closingHeads.delete(closing));
     this.#closingHeads.add(closing);
+  }
+
+  #path(endpoint: string): Path {
+    const path = [...this.#paths.values()].find((each) => each.endpoint === endpoint);
+    if (path) return path;
+    const known = this.paths.map((each) => each.endpoint).join(', ') || 'none';
+    throw new ArgumentError(`there is no path ${endpoint}; there are ${known}`);
   }
 
   #head(nsid: number): NamespaceHead {

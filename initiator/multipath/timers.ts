@@ -10,7 +10,7 @@ export function jittered(delayMs: number): number {
 
 export class Timers<Name extends string> {
   readonly #clock: Clock;
-  readonly #running = new Map<Name, Timer>();
+  readonly #running = new Map<Name, { readonly timer: Timer; readonly at: number }>();
 
   constructor(clock: Clock) {
     this.#clock = clock;
@@ -20,6 +20,12 @@ export class Timers<Name extends string> {
     return this.#running.has(name);
   }
 
+  /** Until it fires; undefined: it does not run. */
+  leftMs(name: Name): number | undefined {
+    const running = this.#running.get(name);
+    return running && Math.max(0, running.at - this.#clock.now());
+  }
+
   /** In place of one that runs for the same. */
   arm(name: Name, ms: number, then: () => void): void {
     this.cancel(name);
@@ -27,16 +33,16 @@ export class Timers<Name extends string> {
       this.#running.delete(name);
       then();
     });
-    this.#running.set(name, timer);
+    this.#running.set(name, { timer, at: this.#clock.now() + ms });
   }
 
   cancel(name: Name): void {
-    this.#running.get(name)?.cancel();
+    this.#running.get(name)?.timer.cancel();
     this.#running.delete(name);
   }
 
   cancelAll(): void {
-    for (const timer of this.#running.values()) timer.cancel();
+    for (const { timer } of this.#running.values()) timer.cancel();
     this.#running.clear();
   }
 }

@@ -11,7 +11,7 @@ import { formatProblem, problemsOf } from '../config.ts';
 import type { Log } from '../log.ts';
 import { ParamsError, RpcCode, errorResponse, responseOf } from './errors.ts';
 import type { Gate } from './gate.ts';
-import type { ControlTools, Method } from './method.ts';
+import type { ControlTools, Method, MethodDescription } from './method.ts';
 
 export const BATCH_MAX = 100;
 
@@ -43,7 +43,7 @@ function idOf(value: unknown): JSONRPCID {
   return parsed.success ? parsed.data : null;
 }
 
-function parseParams(method: Method, params: unknown = {}): unknown {
+function parseParams(method: MethodDescription, params: unknown = {}): unknown {
   if (Array.isArray(params)) {
     throw new ParamsError(`${method.name}: params must be an object with names, not an array`, []);
   }
@@ -53,13 +53,13 @@ function parseParams(method: Method, params: unknown = {}): unknown {
   throw new ParamsError(`${method.name}: ${problems.map(formatProblem).join('; ')}`, problems);
 }
 
-export class Dispatcher {
+export class Dispatcher<Tools = ControlTools> {
   readonly #server: JSONRPCServer;
   readonly #gate: Gate;
-  readonly #tools: ControlTools;
+  readonly #tools: Tools;
   readonly #log: Log;
 
-  constructor(methods: readonly Method[], tools: ControlTools, log: Log, gate: Gate) {
+  constructor(methods: readonly Method<Tools>[], tools: Tools, log: Log, gate: Gate) {
     this.#gate = gate;
     this.#tools = tools;
     this.#log = log;
@@ -125,7 +125,7 @@ export class Dispatcher {
     return (await this.#server.receive(one)) ?? undefined;
   }
 
-  async #call(method: Method, one: JSONRPCRequest): Promise<JSONRPCResponse | null> {
+  async #call(method: Method<Tools>, one: JSONRPCRequest): Promise<JSONRPCResponse | null> {
     try {
       const params = parseParams(method, one.params);
       const result = await this.#run(method, params);
@@ -143,7 +143,7 @@ export class Dispatcher {
     }
   }
 
-  #run(method: Method, params: unknown): unknown {
+  #run(method: Method<Tools>, params: unknown): unknown {
     const run = (): Promise<unknown> => Promise.resolve(method.run(this.#tools, params));
     if (method.kind === 'change') return this.#gate.single(run);
     return method.kind === 'whole' ? this.#gate.whole(run) : run();

@@ -45,8 +45,11 @@ export const RPC_CODE_MEANINGS: readonly (readonly [code: number, meaning: strin
 const KINDS: readonly (readonly [pattern: RegExp, code: number])[] = [
   [/_UNKNOWN$/, RpcCode.notThere],
   [/_(EXISTS|DUPLICATE)$/, RpcCode.thereAlready],
-  [/^(CONFIG|SIZE|ADDRESS|UUID|NQN)_INVALID$/, RpcCode.invalidParams],
-  [/^(TARGET_CLOSING|SUBSYSTEM_REMOVING|NAMESPACE_DISABLED)$/, RpcCode.notNow],
+  [/^(CONFIG|SIZE|ADDRESS|UUID|NQN|ARGUMENT)_INVALID$/, RpcCode.invalidParams],
+  [
+    /^(TARGET_CLOSING|SUBSYSTEM_REMOVING|NAMESPACE_DISABLED|PATH_NOT_LIVE|PATH_LAST)$/,
+    RpcCode.notNow,
+  ],
 ];
 
 export interface ErrorData {

@@ -33,7 +33,8 @@ export interface ControlTools {
  */
 export type MethodKind = 'look' | 'change' | 'whole' | 'serve';
 
-export interface Method {
+/** What documentation and the check of parameters need of a method. */
+export interface MethodDescription {
   readonly name: string;
   readonly summary: string;
   readonly kind: MethodKind;
@@ -41,17 +42,26 @@ export interface Method {
   readonly result: z.ZodType;
   /** Parameters as the documentation shows them; a test runs them through the schema. */
   readonly example: object;
-  /** `params` as the schema gave them. Resolves when what it changed holds for all I/O. */
-  readonly run: (tools: ControlTools, params: unknown) => unknown;
 }
 
-interface MethodOf<P extends z.ZodType> extends Omit<Method, 'params' | 'run' | 'example'> {
+/** `Tools`: what it acts on. */
+export interface Method<Tools = ControlTools> extends MethodDescription {
+  /** `params` as the schema gave them. Resolves when what it changed holds for all I/O. */
+  readonly run: (tools: Tools, params: unknown) => unknown;
+}
+
+interface MethodOf<Tools, P extends z.ZodType> extends Omit<
+  MethodDescription,
+  'params' | 'example'
+> {
   readonly params: P;
   readonly example: z.input<P> & object;
-  readonly run: (tools: ControlTools, params: z.output<P>) => unknown;
+  readonly run: (tools: Tools, params: z.output<P>) => unknown;
 }
 
 /** Checks the row's types, and forgets them. */
-export function method<P extends z.ZodType>(row: MethodOf<P>): Method {
+export function method<P extends z.ZodType, Tools = ControlTools>(
+  row: MethodOf<Tools, P>,
+): Method<Tools> {
   return { ...row, run: (tools, params) => row.run(tools, params as z.output<P>) };
 }

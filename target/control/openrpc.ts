@@ -1,7 +1,7 @@
 /** The description of the methods for machines: an OpenRPC 1.3 document with JSON Schemas of what each takes and answers. */
 import { z } from 'zod';
 import { RPC_CODE_MEANINGS } from './errors.ts';
-import type { Method } from './method.ts';
+import type { MethodDescription } from './method.ts';
 
 type Json = Readonly<Record<string, unknown>>;
 
@@ -24,7 +24,7 @@ interface ParamsSchema {
   readonly required?: readonly string[];
 }
 
-function describe(method: Method): Json {
+function describe(method: MethodDescription): Json {
   const { properties = {}, required = [] } = jsonSchema(method.params) as ParamsSchema;
   return {
     name: method.name,
@@ -48,13 +48,18 @@ function describe(method: Method): Json {
   };
 }
 
-export function discoveryDocument(methods: readonly Method[], version: string): Json {
+/** `whose`: "target", or what else has such a socket. */
+export function discoveryDocument(
+  methods: readonly MethodDescription[],
+  version: string,
+  whose = 'target',
+): Json {
   return {
     openrpc: '1.3.2',
     info: {
-      title: 'nvmeof target',
+      title: `nvmeof ${whose}`,
       version,
-      description: `Control socket of a running target: JSON-RPC 2.0, a message a line. Error codes: ${RPC_CODE_MEANINGS.map(
+      description: `Control socket of a running ${whose}: JSON-RPC 2.0, a message a line. Error codes: ${RPC_CODE_MEANINGS.map(
         ([code, meaning]) => `${code} ${meaning}`,
       ).join('; ')}.`,
     },

@@ -1,5 +1,5 @@
 /**
- * The control socket of a target: a Unix socket whose clients send JSON-RPC 2.0, a message a line. However many clients come, a fixed
+ * The control socket of a target, or of another process (`serve`): a Unix socket whose clients send JSON-RPC 2.0, a message a line. However many clients come, a fixed
  * number is served; the others are told to try again, so that they leave file descriptors for hosts and files.
  */
 import { createServer } from 'node:net';
@@ -19,15 +19,23 @@ import { Refusals } from './refusals.ts';
 import { SocketFile } from './socket-file.ts';
 
 export const CLIENTS_MAX = 64;
-export interface ControlOptions extends ControlTools {
+
+export interface ServeOptions<Tools> {
   readonly path: string;
+  /** What the methods act on. */
+  readonly tools: Tools;
+  readonly methods: readonly Method<Tools>[];
   readonly log?: Log;
   readonly clock?: Clock;
   readonly clientsMax?: number;
   readonly limits?: Partial<ClientLimits>;
-  readonly methods?: readonly Method[];
   /** Changes of the whole from elsewhere (a signal) go through the same gate. */
   readonly gate?: Gate;
+}
+
+export interface ControlOptions
+  extends ControlTools, Omit<ServeOptions<ControlTools>, 'tools' | 'methods'> {
+  readonly methods?: readonly Method[];
 }
 
 export class ControlServer {
@@ -35,33 +43,34 @@ export class ControlServer {
   readonly #file: SocketFile;
   readonly #clients: Set<Client>;
   readonly #refusals: Refusals;
-  readonly #dispatcher: Dispatcher;
+  readonly #idle: () => Promise<void>;
 
   private constructor(
     server: Server,
     file: SocketFile,
     clients: Set<Client>,
     refusals: Refusals,
-    dispatcher: Dispatcher,
+    idle: () => Promise<void>,
   ) {
     this.#server = server;
     this.#file = file;
     this.#clients = clients;
     this.#refusals = refusals;
-    this.#dispatcher = dispatcher;
+    this.#idle = idle;
+  }
+
+  /** Of a target. Throws as `serve` does. */
+  static listen(options: ControlOptions): Promise<ControlServer> {
+    const { target, service, methods = METHODS, ...rest } = options;
+    return ControlServer.serve({ ...rest, methods, tools: { target, service } });
   }
 
   /** Throws CONTROL_IN_USE, CONTROL_NO_SOCKET, CONTROL_PATH. */
-  static async listen(options: ControlOptions): Promise<ControlServer> {
-    const { path, target, service, log = silentLog, clock = systemClock } = options;
-    const { clientsMax = CLIENTS_MAX, methods = METHODS } = options;
+  static async serve<Tools>(options: ServeOptions<Tools>): Promise<ControlServer> {
+    const { path, tools, methods, log = silentLog, clock = systemClock } = options;
+    const { clientsMax = CLIENTS_MAX } = options;
     const limits = { ...CLIENT_LIMITS, ...options.limits };
-    const dispatcher = new Dispatcher(
-      methods,
-      { target, service },
-      log,
-      options.gate ?? new Gate(),
-    );
+    const dispatcher = new Dispatcher(methods, tools, log, options.gate ?? new Gate());
     const clients = new Set<Client>();
     let full = false;
     const refusals = new Refusals(clock);
@@ -93,7 +102,7 @@ export class ControlServer {
       log.warn({ error: error.message }, 'control: a client could not be accepted');
     });
     log.info({ socket: path }, 'control socket');
-    return new ControlServer(server, file, clients, refusals, dispatcher);
+    return new ControlServer(server, file, clients, refusals, () => dispatcher.idle());
   }
 
   get path(): string {
@@ -105,7 +114,7 @@ export class ControlServer {
     this.#file.remove();
     this.#server.close();
     this.#refusals.close();
-    await this.#dispatcher.idle();
+    await this.#idle();
     for (const client of this.#clients) client.close();
     await Promise.all([...this.#clients].map(({ closed }) => closed));
   }

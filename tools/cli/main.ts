@@ -11,6 +11,8 @@ import { failoverTestCommand } from './commands/failover-test.ts';
 import { fioCommand } from './commands/fio.ts';
 import { idCtrlCommand, idNsCommand } from './commands/identify.ts';
 import { infoCommand } from './commands/info.ts';
+import { listSubsysCommand } from './commands/list-subsys.ts';
+import { pathCommand } from './commands/path.ts';
 import { readCommand } from './commands/read.ts';
 import { statsCommand } from './commands/stats.ts';
 import { targetCommand } from './commands/target.ts';
@@ -48,6 +50,8 @@ export const SUB_COMMANDS: readonly SubCommand[] = [
   writeCommand,
   benchCommand,
   attachCommand,
+  listSubsysCommand,
+  pathCommand,
   fioCommand,
   failoverTestCommand,
   statsCommand,

@@ -198,7 +198,7 @@ describe('when no target answers', () => {
   });
 
   for (const [what, answer, code, says] of [
-    ['something else', 'SSH-2.0-OpenSSH_9.2\n', 1, /no control socket of a target/],
+    ['something else', 'SSH-2.0-OpenSSH_9.2\n', 1, /no control socket of nvmeof/],
     ['somebody who hangs up', '', 6, /hung up without an answer/],
     [
       'a target of another form',

@@ -5,6 +5,7 @@
 import { resolve } from 'node:path';
 import { connectPaths } from '../../../initiator/index.ts';
 import type { Attachment, MultipathSubsystem, Namespace } from '../../../initiator/index.ts';
+import type { ControlServer } from '../../../target/index.ts';
 import { messageOf } from '../../../native/common/errors.ts';
 import { formatSize } from '../../../native/common/size.ts';
 import {
@@ -20,6 +21,7 @@ import { CliError } from '../context.ts';
 import type { CliContext, SubCommand } from '../context.ts';
 import { ExitCode } from '../exit-codes.ts';
 import { addExamples } from '../help.ts';
+import { openHostControl } from '../host/control.ts';
 import {
   addMultipathOptions,
   multipathOptions,
@@ -28,11 +30,13 @@ import {
 } from '../multipath-options.ts';
 import type { MultipathFlags } from '../multipath-options.ts';
 import { untilSignal } from '../signals.ts';
+import { version } from '../version.ts';
 
 export interface AttachFlags extends MultipathFlags {
   readonly nsid: number;
   readonly nbd?: string;
   readonly socket?: string;
+  readonly control?: string | false;
   readonly json?: boolean;
 }
 
@@ -137,6 +141,7 @@ async function attach(
   }
   const signal = untilSignal();
   const subsystem = await connectPaths(multipathOptions(target, nqn, flags));
+  let control: ControlServer | undefined;
   try {
     for (const path of subsystem.paths) noteQueues(context, path);
     const namespace = subsystem.namespace(flags.nsid);
@@ -145,10 +150,19 @@ async function attach(
     const attachment = subsystem.attach(flags.nsid);
     const queues = Math.max(...subsystem.paths.map((path) => path.queues));
     const served = serve(attachment, flags, namespace.lbaSize, queues);
+    control = await openHostControl(context, flags.control, {
+      subsystem,
+      served: served.map(({ way, socket }) => ({ nsid: flags.nsid, way, socket })),
+      version: version(),
+      sourceAddress: flags.from,
+    });
     if (flags.json === true) {
       const { nsid, bytes, lbaSize, writeProtected } = namespace;
       const { paths } = subsystem;
-      context.printJson({ nqn, nsid, bytes, lbaSize, writeProtected, paths, served });
+      const socket = control?.path ?? null;
+      context.printJson({
+        ...{ nqn, nsid, bytes, lbaSize, writeProtected, paths, served, control: socket },
+      });
     } else {
       context.print(`${describe(subsystem, namespace, flags.depth ?? DEPTH)}.`);
       for (const { clients, socket, commands } of served) {
@@ -160,6 +174,8 @@ async function attach(
     context.note(`nvmeof: ${await Promise.race([signal, lost])}, detaching`);
   } finally {
     await subsystem.disconnect();
+    // What was asked has ended with the paths.
+    await control?.close();
   }
 }
 
@@ -183,6 +199,12 @@ export const attachCommand: SubCommand = {
       .option('--nbd <socket>', 'serve NBD clients on this Unix socket')
       .option('--socket <socket>', 'serve clients over shared memory on this one')
       .addOption(depthOption())
+      .option(
+        '--control <path>',
+        'socket for nvmeof list-subsys and path (default: /run/nvmeof/attach-PID.sock for root, else ' +
+          '$XDG_RUNTIME_DIR/nvmeof/attach-PID.sock)',
+      )
+      .option('--no-control', 'no such socket')
       .option('--json', 'print what is attached as JSON')
       .action((target: HostPort, nqn: string, flags: AttachFlags) =>
         attach(context, target, nqn, flags),

@@ -17,22 +17,38 @@ const USAGE_CODES: ReadonlySet<number> = new Set([-32602, -32601, -32600]);
 const REASONS: Readonly<Record<string, string>> = {
   ENOENT: 'there is no such socket',
   ECONNREFUSED: 'nobody listens there any more',
-  EACCES: 'no permission: run this as the user of the target',
+  EACCES: 'no permission: run this as the user who started it',
   EAGAIN: 'it has too many clients; try again',
 };
 
-function noTarget(tried: readonly (readonly [path: string, error: unknown])[]): CliError {
+/** Whose socket it is, for messages. */
+export interface Peer {
+  readonly name: string;
+  readonly remedy: (path: string) => string;
+}
+
+const TARGET: Peer = {
+  name: 'target',
+  remedy: (path) =>
+    `start one with: nvmeof target --export disk.img --control ${path}; or say where it is: --socket PATH`,
+};
+
+function noAnswer(
+  tried: readonly (readonly [path: string, error: unknown])[],
+  { name, remedy }: Peer,
+): CliError {
   const reasons = tried.map(([path, error]) => {
     const { code } = error as NodeJS.ErrnoException;
     return `${path}: ${REASONS[code ?? ''] ?? messageOf(error)}`;
   });
   const [first] = tried;
-  return new CliError(ExitCode.cannotConnect, `no target answers at ${reasons.join('; ')}`, {
-    remedy: `start one with: nvmeof target --export disk.img --control ${first?.[0] ?? 'PATH'}; or say where it is: --socket PATH`,
+  return new CliError(ExitCode.cannotConnect, `no ${name} answers at ${reasons.join('; ')}`, {
+    remedy: remedy(first?.[0] ?? 'PATH'),
+    cause: first?.[1],
   });
 }
 
-async function open(socket: string | undefined): Promise<readonly [Socket, string]> {
+async function open(socket: string | undefined, peer: Peer): Promise<readonly [Socket, string]> {
   const tried: (readonly [string, unknown])[] = [];
   for (const path of socket === undefined ? socketsToTry() : [socket]) {
     const connection = connect(path);
@@ -44,7 +60,7 @@ async function open(socket: string | undefined): Promise<readonly [Socket, strin
       tried.push([path, error]);
     }
   }
-  throw noTarget(tried);
+  throw noAnswer(tried, peer);
 }
 
 /** An answer that is an error, as a failure of the command. */
@@ -63,7 +79,7 @@ function toLine(value: unknown): string {
   return `${JSON.stringify(value, plain)}\n`;
 }
 
-async function firstLine(connection: Socket, path: string): Promise<string> {
+async function firstLine(connection: Socket, path: string, { name }: Peer): Promise<string> {
   const lines = createInterface({ input: connection, crlfDelay: Infinity });
   try {
     for await (const line of lines) return line;
@@ -72,7 +88,7 @@ async function firstLine(connection: Socket, path: string): Promise<string> {
   } finally {
     lines.close();
   }
-  throw new CliError(ExitCode.disconnected, `${path}: the target hung up without an answer`);
+  throw new CliError(ExitCode.disconnected, `${path}: the ${name} hung up without an answer`);
 }
 
 /** Undefined: it is none. */
@@ -86,21 +102,22 @@ function responseOf(line: string): JSONRPCResponse | undefined {
   }
 }
 
-/** Resolves with the result. Throws a RemoteError, or a CliError when there is no target or no answer. */
+/** Resolves with the result. Throws a RemoteError, or a CliError when nobody is there or answers. */
 export async function call(
   socket: string | undefined,
   method: string,
   params: object,
+  peer = TARGET,
 ): Promise<unknown> {
-  const [connection, path] = await open(socket);
+  const [connection, path] = await open(socket, peer);
   // What comes after the answer is of no interest; what comes instead of it ends the loop over lines.
   connection.on('error', () => undefined);
   try {
     connection.write(toLine(createJSONRPCRequest(1, method, params)));
-    const line = await firstLine(connection, path);
+    const line = await firstLine(connection, path, peer);
     const response = responseOf(line);
     if (!response) {
-      throw new CliError(ExitCode.failed, `${path}: this is no control socket of a target`);
+      throw new CliError(ExitCode.failed, `${path}: this is no control socket of nvmeof`);
     }
     if (response.error !== undefined) throw new RemoteError(response.error);
     return response.result as unknown;

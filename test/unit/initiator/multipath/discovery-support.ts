@@ -172,6 +172,8 @@ export class FakeSink extends EventEmitter<{ pathState: [PathChange] }> implemen
       queues: 0,
       queuesAsked: 0,
       anaGroups: [],
+      attempts: 0,
+      nextAttemptMs: undefined,
     }));
   }
 

@@ -44,6 +44,9 @@ describe('a path that is lost', () => {
       fabric.a.die();
       await fabric.pass(20_000);
       expect(fabric.a.attempts - before).to.be.within(19, 40);
+      const [path] = subsystem.paths;
+      expect(path?.attempts).to.equal(fabric.a.attempts - before);
+      expect(path?.nextAttemptMs).to.be.within(0, 1000);
       await subsystem.disconnect();
     });
   });

@@ -16,6 +16,25 @@ import {
 const QUIET = { keepAliveMs: 0 };
 
 describe('a path that is added or removed', () => {
+  it('is reset when it is live, not before it is back', async () => {
+    await withFabric(async (fabric) => {
+      const subsystem = await fabric.connect({
+        ...QUIET,
+        paths: [{ address: A }],
+        reconnectDelayMs: 1000,
+      });
+      subsystem.resetPath(PATH_A);
+      expect(subsystem.paths[0]).to.include({ state: 'reconnecting', reason: 'reset by the user' });
+      expect(() => {
+        subsystem.resetPath(PATH_A);
+      }).to.throw(/is reconnecting, not live/);
+      await fabric.pass(1000);
+      expect(subsystem.paths[0]).to.include({ state: 'live', attempts: 0 });
+      expect(subsystem.paths[0]?.nextAttemptMs).to.equal(undefined);
+      await subsystem.disconnect();
+    });
+  });
+
   it('is refused when it is there already', async () => {
     await withFabric(async (fabric) => {
       const subsystem = await fabric.connect();
