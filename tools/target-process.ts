@@ -64,8 +64,9 @@ export class TargetProcess {
   readonly #answers = new Map<number, (answer: Answer) => void>();
   #requests = 0;
 
-  private constructor(args: readonly string[], channel: boolean) {
-    this.#child = spawn(process.execPath, [CLI, 'target', ...args], {
+  private constructor(args: readonly string[], channel: boolean, prefix: readonly string[]) {
+    const [command = '', ...words] = [...prefix, process.execPath, CLI, 'target', ...args];
+    this.#child = spawn(command, words, {
       stdio: ['ignore', 'pipe', 'pipe', ...(channel ? (['ipc'] as const) : [])],
       // Ctrl-C goes to whoever started it, and ends it when it is done with it.
       detached: true,
@@ -99,9 +100,16 @@ export class TargetProcess {
     });
   }
 
-  /** Resolves when it listens. `channel`: it can be asked for things by `ask`. */
-  static async start(args: readonly string[], channel = false): Promise<TargetProcess> {
-    const target = new TargetProcess(args, channel);
+  /**
+   * Resolves when it listens. `channel`: it can be asked for things by `ask`. `prefix`: of the command line, a program that
+   * becomes it (exec).
+   */
+  static async start(
+    args: readonly string[],
+    channel = false,
+    prefix: readonly string[] = [],
+  ): Promise<TargetProcess> {
+    const target = new TargetProcess(args, channel, prefix);
     const timer = new AbortController();
     const first = await Promise.race([
       target.#ready.then(() => 'ready'),

@@ -26,11 +26,13 @@ function run(
   sabotage: (target: FaultyTarget) => FaultyTarget = (target) => target,
 ): Promise<RunOutcome> {
   const scenario = parseScenario({ name: 'planted', duration, faults }, 'test');
-  return withTestBed({ scenario, load: LOAD, settings: SETTINGS, targets }, (bed) =>
-    runScenario({
-      ...{ ...bed, scenario, load: LOAD, clock: systemClock },
-      targets: bed.targets.map(sabotage),
-    }),
+  return withTestBed(
+    { scenario, load: LOAD, settings: SETTINGS, targets, networkNamespaces: false },
+    (bed) =>
+      runScenario({
+        ...{ ...bed, scenario, load: LOAD, clock: systemClock },
+        targets: bed.targets.map(sabotage),
+      }),
   );
 }
 

@@ -10,6 +10,7 @@ import type { FaultRule } from '../../target/index.ts';
 import type { TargetRequest } from '../cli/target-channel.ts';
 import { TargetProcess } from '../target-process.ts';
 import type { End, FaultyTarget, TargetLife, Where } from './faulty-target.ts';
+import type { NetworkNamespace } from './network-namespace.ts';
 
 export interface ManagedTargetOptions extends Where {
   /** As `nvmeof target --export` takes it. */
@@ -18,6 +19,8 @@ export interface ManagedTargetOptions extends Where {
   readonly config?: string;
   /** Of the faults. */
   readonly seed: number;
+  /** Where it runs; absent: with us. */
+  readonly network?: NetworkNamespace | undefined;
 }
 
 type Asked = TargetRequest extends infer Each
@@ -128,12 +131,13 @@ export class ManagedTarget implements FaultyTarget, TargetLife {
 
   /** A rule that holds until its end. */
   async packetFault(rule: FaultRule): Promise<End> {
+    if (this.options.network) return this.options.network.packetFault(rule);
     await this.addFault(rule);
     return () => this.removeFault(rule);
   }
 
   faultCounters(): Promise<Counters> {
-    return this.counters();
+    return this.options.network?.faultCounters() ?? this.counters();
   }
 
   /** In addition to the rules that hold; the first that fits a packet counts. */
@@ -197,7 +201,8 @@ export function ioCommandsOf(counters: Counters): number {
 
 function launch(options: ManagedTargetOptions): Promise<TargetProcess> {
   const what = options.config === undefined ? shortForm(options) : ['--config', options.config];
-  return TargetProcess.start(['--inject-faults', '--no-control', ...what, '--log', 'warn'], true);
+  const args = ['--inject-faults', '--no-control', ...what, '--log', 'warn'];
+  return TargetProcess.start(args, true, options.network?.prefix);
 }
 
 function shortForm({ address, port, nqn, exports = [] }: ManagedTargetOptions): string[] {

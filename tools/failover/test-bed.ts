@@ -10,6 +10,7 @@ import type { MultipathOptions, PathPolicy, PathSpec } from '../../initiator/ind
 import type { FaultyTarget } from './faulty-target.ts';
 import type { FailoverHost } from './host.ts';
 import { ManagedTarget } from './managed-target.ts';
+import { NetworkNamespace } from './network-namespace.ts';
 import type { Scenario } from './scenario.ts';
 import { SeveralPathsHost } from './several-paths.ts';
 import type { LoadOptions } from './verified-load.ts';
@@ -53,12 +54,13 @@ async function startTarget(
   folder: string,
   index: number,
   load: LoadOptions,
+  network: NetworkNamespace | undefined,
 ): Promise<ManagedTarget> {
   const config = join(folder, `target-${index}.json`);
   const blockSize = load.requestBytes % BLOCK_BYTES === 0 ? BLOCK_BYTES : 512;
   const first = 1 + index * CNTLIDS_EACH;
   for (let draw = 1; ; draw++) {
-    const address = drawAddress();
+    const address = network?.address ?? drawAddress();
     const namespace = { path: join(folder, 'disk'), shared: true, uuid: UUID, blockSize };
     const subsystem = {
       ...{ nqn: NQN, cntlids: { first, last: first + CNTLIDS_EACH - 1 } },
@@ -68,7 +70,7 @@ async function startTarget(
     await writeFile(config, JSON.stringify({ provider: 'soft', ports, subsystems: [subsystem] }));
     try {
       const where = { address, port: PORT, nqn: NQN };
-      return await ManagedTarget.start({ ...where, config, seed: load.seed + index });
+      return await ManagedTarget.start({ ...where, config, seed: load.seed + index, network });
     } catch (error) {
       // Only an address that somebody has already is worth another draw.
       if (draw === ADDRESS_DRAWS || !/in use|EADDRINUSE/i.test(String(error))) throw error;
@@ -88,20 +90,24 @@ export interface OwnBedOptions {
   readonly settings: HostSettings;
   /** At least; more where the scenario names more. */
   readonly targets: number;
+  /** Each target in a network namespace of its own. */
+  readonly networkNamespaces: boolean;
 }
 
 /** Ends all of it, whatever becomes of `run`. */
 export async function withTestBed<T>(
-  { scenario, load, settings, targets: least }: OwnBedOptions,
+  { scenario, load, settings, targets: least, networkNamespaces }: OwnBedOptions,
   run: (bed: TestBed) => Promise<T>,
 ): Promise<T> {
   const wanted = Math.max(least, 1 + Math.max(...scenario.faults.map((each) => each.target)));
   const folder = await mkdtemp(join(tmpdir(), 'nvmeof-failover-'));
   const targets: ManagedTarget[] = [];
+  const networks: NetworkNamespace[] = [];
   try {
     await makeDisk(folder, load);
     for (let index = 0; index < wanted; index++) {
-      targets.push(await startTarget(folder, index, load));
+      if (networkNamespaces) networks.push(await NetworkNamespace.create());
+      targets.push(await startTarget(folder, index, load, networks[index]));
     }
     const paths = targets.map(({ options: { address, port } }) => ({ address, port }));
     const host = await SeveralPathsHost.connect(hostOptions(NQN, paths, settings), NSID);
@@ -112,6 +118,7 @@ export async function withTestBed<T>(
     }
   } finally {
     await Promise.all(targets.map((target) => target.close()));
+    for (const network of networks) await network.remove();
     await rm(folder, { recursive: true, force: true });
   }
 }

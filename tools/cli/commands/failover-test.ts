@@ -23,6 +23,7 @@ import {
   terminalSpread,
   writeReport,
 } from '../../failover/report.ts';
+import { tryNetworkNamespaces } from '../../failover/network-namespace.ts';
 import { runScenario } from '../../failover/run.ts';
 import type { RunOptions, RunOutcome } from '../../failover/run.ts';
 import { loadScenario, parseScenario } from '../../failover/scenario.ts';
@@ -53,6 +54,7 @@ interface Flags {
   readonly repeat: number;
   /** Absent: two, or as many as a scenario names. */
   readonly targets?: number;
+  readonly network: 'loopback' | 'netns';
   readonly policy: PathPolicy;
   readonly path?: readonly HostPort[];
   readonly nqn?: string;
@@ -79,7 +81,23 @@ function list(context: CliContext): void {
 
 type Note = (text: string) => void;
 
-/** Those that were named, or all; of targets that exist already, all that can be made to happen there. */
+type Refusal = (scenario: Scenario) => string | undefined;
+
+/** Why a scenario cannot be run where the flags say. */
+async function refusals(flags: Flags, existing: ExistingOptions | undefined): Promise<Refusal> {
+  if (existing) {
+    const targets = remoteTargets(existing, new HostFaults(0));
+    return (scenario) => scenarioRefusal(scenario, targets);
+  }
+  if (flags.network === 'loopback') return () => undefined;
+  const refusal = await tryNetworkNamespaces();
+  return ({ faults }) => {
+    const reasons = faults.flatMap(({ kind }) => refusal(kind) ?? []);
+    return reasons[0];
+  };
+}
+
+/** Those that were named, or all that can be made to happen. */
 async function chosen(
   flags: Flags,
   existing: ExistingOptions | undefined,
@@ -87,10 +105,9 @@ async function chosen(
 ): Promise<Scenario[]> {
   const { scenario: names } = flags;
   const all = names === undefined ? builtIn() : await Promise.all(names.map(loadScenario));
-  if (!existing) return all;
-  const targets = remoteTargets(existing, new HostFaults(0));
+  const refusal = await refusals(flags, existing);
   return all.filter((scenario) => {
-    const problem = scenarioRefusal(scenario, targets);
+    const problem = refusal(scenario);
     if (problem === undefined) return true;
     if (names !== undefined) {
       throw new CliError(ExitCode.usage, `scenario ${scenario.name}: ${problem}`);
@@ -120,6 +137,9 @@ function existingTargets(flags: Flags): ExistingOptions | undefined {
       ExitCode.usage,
       '--targets is of targets that the test starts; --path names others',
     );
+  }
+  if (flags.network !== 'loopback') {
+    throw new CliError(ExitCode.usage, '--network is of targets that the test starts');
   }
   if (controls.length > paths.length) {
     throw new CliError(
@@ -173,7 +193,13 @@ async function runOnce(
   try {
     return existing
       ? await withExistingTargets(existing, { ...settings, seed: load.seed }, run)
-      : await withTestBed({ scenario, load, settings, targets: flags.targets ?? TARGETS }, run);
+      : await withTestBed(
+          {
+            ...{ scenario, load, settings, targets: flags.targets ?? TARGETS },
+            networkNamespaces: flags.network === 'netns',
+          },
+          run,
+        );
   } catch (error) {
     if (error instanceof RangeError) throw new CliError(ExitCode.usage, error.message);
     throw error;
@@ -263,6 +289,26 @@ function addExistingOptions(command: Command): void {
     .option('--destroy-data', 'what is on that namespace may be lost; --path needs it');
 }
 
+/** Of targets that the test starts. */
+function addOwnOptions(command: Command): void {
+  command
+    .option('--targets <n>', 'targets that are started, at least (default: 2)', wholeNumber(1, 4))
+    .addOption(
+      new Option(
+        '--network <kind>',
+        'where targets that are started run: on loopback, or each in a network namespace, where packets meet the faults in ' +
+          "the kernel's traffic control (needs root)",
+      )
+        .choices(['loopback', 'netns'])
+        .default('loopback'),
+    )
+    .addOption(
+      new Option('--policy <policy>', 'how the host chooses among paths')
+        .choices(['round-robin', 'queue-depth'])
+        .default('round-robin'),
+    );
+}
+
 export const failoverTestCommand: SubCommand = {
   name: 'failover-test',
   define(command, context) {
@@ -296,12 +342,6 @@ export const failoverTestCommand: SubCommand = {
         wholeNumber(1, 1000),
         1,
       )
-      .option('--targets <n>', 'targets that are started, at least (default: 2)', wholeNumber(1, 4))
-      .addOption(
-        new Option('--policy <policy>', 'how the host chooses among paths')
-          .choices(['round-robin', 'queue-depth'])
-          .default('round-robin'),
-      )
       .addOption(
         new Option('--reconnect-delay <time>', 'of the host, between attempts to get a path back')
           .argParser(milliseconds)
@@ -315,11 +355,16 @@ export const failoverTestCommand: SubCommand = {
       .option('--report <folder>', 'write failover.json, failover.md and failover.html there')
       .option('--json', 'print the result as JSON')
       .action((flags: Flags) => failoverTest(context, flags));
+    addOwnOptions(command);
     addExistingOptions(command);
     addExamples(command, [
       ['everything that can be tested here', 'nvmeof failover-test --report failover-report'],
       ['a target that stands still', 'nvmeof failover-test --scenario pause --rate 5000'],
       ['the worst of thirty', 'nvmeof failover-test --scenario kill --repeat 30'],
+      [
+        "a black hole in the kernel's network",
+        'sudo nvmeof failover-test --network netns --scenario blackhole',
+      ],
       [
         'targets that exist already, whose data nobody needs',
         'nvmeof failover-test --path 192.0.2.1,192.0.2.2 --nqn NQN --destroy-data --scenario gap',
