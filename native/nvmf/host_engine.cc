@@ -204,7 +204,8 @@ Result<void> HostEngineImpl::connect(uint32_t id, const sockaddr_storage& peer, 
 
 void HostEngineImpl::submit(uint32_t id, HostCommand* command) {
   if (HostQueue* queue = find(id)) {
-    if (next_probe_ == reactor::kNever) next_probe_ = reactor_->now() + kProbeInterval;
+    if (next_probe_ == reactor::kNever && queue->probes())
+      next_probe_ = reactor_->now() + kProbeInterval;
     queue->submit(command);
     return;
   }

@@ -98,6 +98,7 @@ class HostQueue {
   // Once every kProbeInterval: asks a controller that owes answers and gave none since the last
   // time whether it lives. False: no answer is awaited.
   bool probe_silent();
+  bool probes() const { return probes_; }
   // Gives a connect up: ConnectFailed follows.
   void fail_connect(rdma::ConnectFailure failure, std::string message);
   // For the engine's own end: no event of the connection is waited for.
