@@ -79,7 +79,7 @@ export class AnaStates {
   readonly #common = new ChangeCounts();
   readonly #own = new Map<string, ChangeCounts>();
   /** Ports that hosts are asked to leave. */
-  #withdrawn: ReadonlySet<string> = new Set();
+  readonly #withdrawn = new Set<string>();
 
   constructor(rules: readonly AnaRule[]) {
     for (const rule of rules.filter(({ port }) => port === undefined)) this.#put(rule);
@@ -120,19 +120,13 @@ export class AnaStates {
     for (const port of changed) this.#countsOf(port).add(rule.group);
   }
 
-  /**
-   * At these ports hosts are told that nothing can be reached, though it can; at all others the truth. Returns those of `known`
-   * where they are told something else than before.
-   */
-  withdraw(
-    ports: ReadonlySet<string>,
-    known: readonly string[],
-    groups: ReadonlySet<number>,
-  ): ReadonlySet<string> {
-    const changed = known.filter((port) => ports.has(port) !== this.#withdrawn.has(port));
-    this.#withdrawn = ports;
-    for (const port of changed) for (const group of groups) this.#countsOf(port).add(group);
-    return new Set(changed);
+  /** At the port hosts are told that nothing can be reached, though it can, or the truth again. False: they are told so already. */
+  withdraw(port: string, withdrawn: boolean, groups: Iterable<number>): boolean {
+    if (withdrawn === this.#withdrawn.has(port)) return false;
+    if (withdrawn) this.#withdrawn.add(port);
+    else this.#withdrawn.delete(port);
+    for (const group of groups) this.#countsOf(port).add(group);
+    return true;
   }
 
   /** A namespace joined the group or left it. */

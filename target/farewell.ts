@@ -26,18 +26,32 @@ function commandsOf(controllers: readonly Controller[], all: readonly QueueStati
     .reduce((sum, { reads, writes, others }) => sum + reads + writes + others, 0);
 }
 
+function placesOf(ports: readonly Port[]): ReadonlySet<string> {
+  return new Set(ports.map(({ endpoint }) => formatEndpoint(endpoint)));
+}
+
+function withdraw(
+  subsystems: readonly Subsystem[],
+  places: ReadonlySet<string>,
+  withdrawn: boolean,
+): void {
+  for (const subsystem of subsystems) {
+    for (const place of places) subsystem.withdraw(place, withdrawn);
+  }
+}
+
 /** Resolves when hosts at these ports that follow ANA have left, or have had their time; at once where there are none. */
 export async function sayFarewell(
   subsystems: readonly Subsystem[],
   ports: readonly Port[],
   { clock, runtime }: Pick<Context, 'clock' | 'runtime'>,
 ): Promise<void> {
-  const places = new Set(ports.map(({ endpoint }) => formatEndpoint(endpoint)));
+  const places = placesOf(ports);
   const leaving = subsystems
     .flatMap(({ controllers }) => [...controllers.values()])
     .filter(({ followsAna, arrival }) => followsAna && places.has(arrival.endpoint));
   const read = leaving.map(({ anaLog }) => anaLog.nextRead());
-  for (const subsystem of subsystems) subsystem.withdraw(places);
+  withdraw(subsystems, places, true);
   if (leaving.length === 0) return;
   await within(clock, READ_MS_MAX, Promise.all(read));
   const commands = (): number => commandsOf(leaving, runtime.door.queueStatistics());
@@ -49,7 +63,7 @@ export async function sayFarewell(
   }
 }
 
-/** Hosts that were asked to leave may use all ports again. */
-export function welcomeBack(subsystems: readonly Subsystem[]): void {
-  for (const subsystem of subsystems) subsystem.withdraw(new Set());
+/** Hosts that were asked to leave may use these ports again. */
+export function welcomeBack(subsystems: readonly Subsystem[], ports: readonly Port[]): void {
+  withdraw(subsystems, placesOf(ports), false);
 }

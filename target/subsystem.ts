@@ -272,13 +272,13 @@ export class Subsystem {
     });
   }
 
-  /** Tells hosts at these ports, as ADDRESS:PORT, to take other paths, and others that they may use theirs; I/O is served as before. */
-  withdraw(ports: ReadonlySet<string>): void {
+  /** Tells hosts at the port, as ADDRESS:PORT, to take other paths, or that they may use this one again; I/O is served as before. */
+  withdraw(port: string, withdrawn: boolean): void {
     if (this.#removing) return;
     const groups = [...this.#namespaces.values()].map(({ anaGroup }) => anaGroup);
-    const changed = this.ana.states.withdraw(ports, this.ana.ports, new Set(groups));
+    if (!this.ana.states.withdraw(port, withdrawn, new Set(groups))) return;
     for (const controller of this.controllers.values()) {
-      if (changed.has(controller.arrival.endpoint)) controller.anaChanged();
+      if (controller.arrival.endpoint === port) controller.anaChanged();
     }
   }
 

@@ -144,7 +144,7 @@ export class Target extends EventEmitter<TargetEvents> implements FaultInjection
       },
       farewell: () => this.#farewell([...this.#ports.values()]),
       welcome: () => {
-        welcomeBack(this.#nvmSubsystems());
+        welcomeBack(this.#nvmSubsystems(), [...this.#ports.values()]);
       },
     });
     const discovery = new Discovery({
@@ -295,7 +295,7 @@ export class Target extends EventEmitter<TargetEvents> implements FaultInjection
       this.#discoveryChanged();
       await this.#farewell([port]);
       await port.close('port removed');
-      welcomeBack(this.#nvmSubsystems());
+      welcomeBack(this.#nvmSubsystems(), [port]);
       for (const subsystem of this.#nvmSubsystems()) subsystem.removePort(port.id);
     });
   }
