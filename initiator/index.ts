@@ -17,6 +17,7 @@ export type {
 } from './multipath/discovered-paths.ts';
 export type { ServiceState } from './multipath/discovery-service.ts';
 export { MultipathSubsystem } from './multipath/subsystem.ts';
+export { PATH_POLICIES, WRITES_POLICIES } from './multipath/options.ts';
 export type { MultipathOptions, PathSpec } from './multipath/options.ts';
 export type { HeldWrites, MultipathEvents, PathChange, PathView } from './multipath/events.ts';
 export type { PathState } from './multipath/path.ts';

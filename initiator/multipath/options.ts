@@ -60,8 +60,8 @@ export interface ResolvedMultipath {
   readonly resolvePath: (spec: PathSpec) => ResolvedPath;
 }
 
-const POLICIES: readonly PathPolicy[] = ['round-robin', 'queue-depth', 'numa'];
-const WRITES: readonly WritesPolicy[] = ['fenced', 'proven', 'immediate', 'never'];
+export const PATH_POLICIES: readonly PathPolicy[] = ['round-robin', 'queue-depth', 'numa'];
+export const WRITES_POLICIES: readonly WritesPolicy[] = ['fenced', 'proven', 'immediate', 'never'];
 const TIMER_MS_MAX = 0x7fff_ffff;
 
 function timer(name: string, value: number | undefined, preset: number, least: number): number {
@@ -75,7 +75,7 @@ function timer(name: string, value: number | undefined, preset: number, least: n
 }
 
 export function policyOf(policy: PathPolicy | undefined): PathPolicy {
-  return word('policy', policy, POLICIES);
+  return word('policy', policy, PATH_POLICIES);
 }
 
 function word<T extends string>(name: string, value: T | undefined, words: readonly T[]): T {
@@ -113,7 +113,7 @@ export function resolveMultipath(options: MultipathOptions): ResolvedMultipath {
     reconnectDelayMs: timer('reconnectDelayMs', reconnectDelayMs, 10_000, 1),
     ctrlLossMs: timer('ctrlLossMs', ctrlLossMs, 600_000, -1),
     fastIoFailMs: timer('fastIoFailMs', fastIoFailMs, -1, -1),
-    writes: word('writes', writes, WRITES),
+    writes: word('writes', writes, WRITES_POLICIES),
     common: resolveOptions(first.connect),
     signal,
     resolvePath,

@@ -1,26 +1,17 @@
 /** Every method of the control socket. The discovery document and docs/control.md are derived from these rows. */
-import { z } from 'zod';
 import { ANA_METHODS } from './ana-methods.ts';
 import { CONFIG_METHODS } from './config-methods.ts';
-import { discoveryDocument } from './openrpc.ts';
+import { discoverMethod, discoveryDocument } from './openrpc.ts';
 import { HOST_METHODS } from './host-methods.ts';
-import { method } from './method.ts';
-import type { Method } from './method.ts';
+import type { ControlTools, Method } from './method.ts';
 import { NAMESPACE_METHODS } from './namespace-methods.ts';
 import { PORT_METHODS } from './port-methods.ts';
-import { nothing } from './schemas.ts';
 import { SUBSYSTEM_METHODS } from './subsystem-methods.ts';
 import { TARGET_METHODS } from './target-methods.ts';
 
-const DISCOVER: Method = method({
-  name: 'rpc.discover',
-  summary: 'This description of all methods, as an OpenRPC document',
-  kind: 'look',
-  params: nothing,
-  result: z.looseObject({ openrpc: z.string() }),
-  example: {},
-  run: ({ service }) => discoveryDocument(METHODS, service.version),
-});
+const DISCOVER = discoverMethod<ControlTools>(({ service }) =>
+  discoveryDocument(METHODS, service.version),
+);
 
 export const METHODS: readonly Method[] = [
   ...TARGET_METHODS,

@@ -1,7 +1,9 @@
 /** The description of the methods for machines: an OpenRPC 1.3 document with JSON Schemas of what each takes and answers. */
 import { z } from 'zod';
 import { RPC_CODE_MEANINGS } from './errors.ts';
-import type { MethodDescription } from './method.ts';
+import { method } from './method.ts';
+import type { Method, MethodDescription } from './method.ts';
+import { nothing } from './schemas.ts';
 
 type Json = Readonly<Record<string, unknown>>;
 
@@ -65,4 +67,17 @@ export function discoveryDocument(
     },
     methods: methods.map(describe),
   };
+}
+
+/** The method that answers with the document. */
+export function discoverMethod<Tools>(document: (tools: Tools) => Json): Method<Tools> {
+  return method({
+    name: 'rpc.discover',
+    summary: 'This description of all methods, as an OpenRPC document',
+    kind: 'look',
+    params: nothing,
+    result: z.looseObject({ openrpc: z.string() }),
+    example: {},
+    run: document,
+  });
 }

@@ -1,6 +1,7 @@
 /** Options of commands that reach a namespace over several paths. Timers are named, and counted in seconds, as nvme-cli has them. */
 import { InvalidArgumentError, Option } from 'commander';
 import type { Command } from 'commander';
+import { PATH_POLICIES, WRITES_POLICIES } from '../../initiator/index.ts';
 import type {
   ConnectPathsOptions,
   MultipathSubsystem,
@@ -50,7 +51,7 @@ export function addMultipathOptions(command: Command): Command {
       new Option(
         '--iopolicy <policy>',
         'how commands choose among equal paths (default: round-robin)',
-      ).choices(['round-robin', 'queue-depth', 'numa']),
+      ).choices(PATH_POLICIES),
     )
     .option(
       '--reconnect-delay <time>',
@@ -71,7 +72,7 @@ export function addMultipathOptions(command: Command): Command {
       new Option(
         '--writes <policy>',
         'when a write that a lost path may still execute goes to another one (default: fenced)',
-      ).choices(['fenced', 'proven', 'immediate', 'never']),
+      ).choices(WRITES_POLICIES),
     );
 }
 

@@ -27,7 +27,7 @@ export interface Peer {
   readonly remedy: (path: string) => string;
 }
 
-const TARGET: Peer = {
+export const TARGET: Peer = {
   name: 'target',
   remedy: (path) =>
     `start one with: nvmeof target --export disk.img --control ${path}; or say where it is: --socket PATH`,

@@ -1,10 +1,11 @@
 /** The methods of the control socket of a running `nvmeof attach`: what its subsystem and paths are, and changes of the paths. */
 import { z } from 'zod';
+import { PATH_POLICIES } from '../../../initiator/index.ts';
 import type { MultipathSubsystem, PathSpec, PathView } from '../../../initiator/index.ts';
 import { NvmeofError, messageOf } from '../../../native/common/errors.ts';
 import { method } from '../../../target/control/method.ts';
 import type { Method } from '../../../target/control/method.ts';
-import { discoveryDocument } from '../../../target/control/openrpc.ts';
+import { discoverMethod, discoveryDocument } from '../../../target/control/openrpc.ts';
 import { done, nothing, onePort } from '../../../target/control/schemas.ts';
 import { hostStatus, pathView } from './view.ts';
 
@@ -21,8 +22,6 @@ export interface HostTools {
   /** Our address, for paths that are added. */
   readonly sourceAddress: string | undefined;
 }
-
-export const PATH_POLICIES = ['round-robin', 'queue-depth', 'numa'] as const;
 
 const onePath = z.strictObject({
   endpoint: z.string({ error: 'must be ADDRESS:PORT as host.status shows it' }),
@@ -135,13 +134,7 @@ export const HOST_SIDE_METHODS: readonly Method<HostTools>[] = [
       return null;
     },
   }),
-  row({
-    name: 'rpc.discover',
-    summary: 'This description of all methods, as an OpenRPC document',
-    kind: 'look',
-    params: nothing,
-    result: z.looseObject({ openrpc: z.string() }),
-    example: {},
-    run: ({ version }) => discoveryDocument(HOST_SIDE_METHODS, version, 'attach'),
-  }),
+  discoverMethod<HostTools>(({ version }) =>
+    discoveryDocument(HOST_SIDE_METHODS, version, 'attach'),
+  ),
 ];

@@ -1,9 +1,13 @@
 /** Running `nvmeof attach` processes, as commands reach them. */
+import type { z } from 'zod';
 import { messageOf } from '../../../native/common/errors.ts';
 import { CliError } from '../context.ts';
+import type { CliContext } from '../context.ts';
 import { ExitCode } from '../exit-codes.ts';
 import { call } from '../control/client.ts';
 import type { Peer } from '../control/client.ts';
+import { inForm, perform } from '../control/verb.ts';
+import type { Call, SharedFlags } from '../control/verb.ts';
 import { attachSockets } from './sockets.ts';
 import { hostStatus } from './view.ts';
 import type { HostStatus } from './view.ts';
@@ -17,21 +21,14 @@ const ATTACH: Peer = {
 /** Nobody is there: ENOENT, or the process that left it was killed. */
 const LEFT_OVER: ReadonlySet<unknown> = new Set(['ENOENT', 'ECONNREFUSED']);
 
-export function callAttach(socket: string, method: string, params: object): Promise<unknown> {
-  return call(socket, method, params, ATTACH);
-}
-
 export interface Running {
   readonly socket: string;
   readonly status: HostStatus;
 }
 
 export async function statusAt(socket: string): Promise<Running> {
-  const parsed = hostStatus.safeParse(await callAttach(socket, 'host.status', {}));
-  if (parsed.success) return { socket, status: parsed.data };
-  throw new CliError(ExitCode.failed, `${socket}: nvmeof attach answers in another form`, {
-    remedy: 'use the nvmeof of the same version',
-  });
+  const answer = await call(socket, 'host.status', {}, ATTACH);
+  return { socket, status: inForm(hostStatus, answer, ATTACH, socket) };
 }
 
 /** Those found in the usual places; `unseen` hears of sockets that do not answer as they should. */
@@ -50,7 +47,7 @@ export async function runningAttaches(unseen: (text: string) => void): Promise<R
 }
 
 /** The socket that was named, or that of the only one that runs. */
-export async function oneAttach(named: string | undefined): Promise<string> {
+async function oneAttach(named: string | undefined): Promise<string> {
   if (named !== undefined) return named;
   const running = await runningAttaches(() => undefined);
   const [first] = running;
@@ -62,4 +59,13 @@ export async function oneAttach(named: string | undefined): Promise<string> {
     : new CliError(ExitCode.cannotConnect, 'no nvmeof attach runs that this user may ask', {
         remedy: 'name its control socket: --socket PATH',
       });
+}
+
+/** A command that is a call to it. */
+export async function performOnAttach<R extends z.ZodType>(
+  context: CliContext,
+  flags: SharedFlags,
+  made: Call<R>,
+): Promise<void> {
+  await perform(context, { ...flags, socket: await oneAttach(flags.socket) }, made, ATTACH);
 }
