@@ -3,6 +3,7 @@ import { spawn } from 'node:child_process';
 import type { ChildProcess } from 'node:child_process';
 import { existsSync, readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
+import { systemClock, within } from '../native/common/clock.ts';
 
 /** One file, which is not compiled: beside the sources, or from dist/ in the package's tools/. */
 const CLI =
@@ -43,16 +44,6 @@ interface Answer {
   readonly error?: string;
 }
 
-/** A time limit that is given up with the signal. */
-function after<T>(ms: number, value: T, signal: AbortSignal): Promise<T> {
-  return new Promise((resolve) => {
-    const handle = setTimeout(resolve, ms, value);
-    signal.addEventListener('abort', () => {
-      clearTimeout(handle);
-    });
-  });
-}
-
 export class TargetProcess {
   readonly #child: ChildProcess;
   readonly #ended: Promise<number | NodeJS.Signals>;
@@ -71,13 +62,16 @@ export class TargetProcess {
       // Ctrl-C goes to whoever started it, and ends it when it is done with it.
       detached: true,
     });
-    let tellReady = (): void => undefined;
+    let tellReady: (() => void) | undefined;
     this.#ready = new Promise((resolve) => {
       tellReady = resolve;
     });
     const collect = (chunk: Buffer): void => {
       this.#output += chunk.toString();
-      if (READY.test(this.#output)) tellReady();
+      if (!tellReady || !READY.test(this.#output)) return;
+      tellReady();
+      // What it prints from now on is not searched again and again.
+      tellReady = undefined;
     };
     this.#child.stdout?.on('data', collect);
     this.#child.stderr?.on('data', collect);
@@ -110,17 +104,12 @@ export class TargetProcess {
     prefix: readonly string[] = [],
   ): Promise<TargetProcess> {
     const target = new TargetProcess(args, channel, prefix);
-    const timer = new AbortController();
-    const first = await Promise.race([
-      target.#ready.then(() => 'ready'),
-      target.#ended.then(() => 'ended'),
-      after(START_MS, 'late', timer.signal),
-    ]);
-    timer.abort();
-    if (first === 'ready') return target;
+    const ready = Promise.race([target.#ready.then(() => true), target.#ended.then(() => false)]);
+    const inTime = await within(systemClock, START_MS, ready);
+    if (inTime && (await ready)) return target;
     await target.kill();
-    if (first === 'ended') throw new Error(`the target did not start:\n${target.#output}`);
-    throw new Error(`the target was not ready within ${START_MS} ms:\n${target.#output}`);
+    const what = inTime ? 'did not start' : `was not ready within ${START_MS} ms`;
+    throw new Error(`the target ${what}:\n${target.#output}`);
   }
 
   get pid(): number {
@@ -172,13 +161,11 @@ export class TargetProcess {
   /** SIGTERM; it must end by itself, and with 0. */
   async stop(): Promise<void> {
     this.#child.kill('SIGTERM');
-    const timer = new AbortController();
-    const ended = await Promise.race([this.#ended, after(STOP_MS, 'late', timer.signal)]);
-    timer.abort();
-    if (ended === 'late') {
+    if (!(await within(systemClock, STOP_MS, this.#ended))) {
       await this.kill();
       throw new Error(`the target did not end within ${STOP_MS} ms of SIGTERM`);
     }
+    const ended = await this.#ended;
     if (ended !== 0) throw new Error(`the target ended with ${ended}:\n${this.#output}`);
   }
 

@@ -84,14 +84,15 @@ class Side {
       'dev',
       this.#interface,
     );
-    const of = statistics.parse(JSON.parse(text));
-    const dropped = of.reduce((sum, { drops }) => sum + drops, 0);
-    const met = of.reduce((sum, { kind, packets }) => sum + (kind === 'netem' ? packets : 0), 0);
-    const met3 = ['duplicated', 'reordered', 'delayed'].map((each) => [
-      `soft.fault.${way}_${each}`,
-      met,
-    ]);
-    return Object.fromEntries([[`soft.fault.${way}_dropped`, dropped], ...met3]) as Counters;
+    const queues = statistics.parse(JSON.parse(text));
+    const dropped = queues.reduce((sum, { drops }) => sum + drops, 0);
+    const met = queues
+      .filter(({ kind }) => kind === 'netem')
+      .reduce((sum, { packets }) => sum + packets, 0);
+    const effects = { dropped, duplicated: met, reordered: met, delayed: met };
+    return Object.fromEntries(
+      Object.entries(effects).map(([effect, count]) => [`soft.fault.${way}_${effect}`, count]),
+    );
   }
 
   async #apply(): Promise<void> {
