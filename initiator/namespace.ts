@@ -3,6 +3,7 @@
  * Memory from `controller.allocateBuffer` is used in place; other memory is copied through such buffers, so that what
  * a target may touch is always registered memory of one command. Runs on the JavaScript thread.
  */
+import { asError } from '../native/common/errors.ts';
 import { IoOpcode } from '../native/wire/opcodes.ts';
 import {
   DatasetManagementCommand,
@@ -62,7 +63,7 @@ const nothing = (): void => undefined;
 
 /** What was thrown, as an async function would give it; those cost each read a promise of its own. */
 function refused(error: unknown): Promise<never> {
-  return Promise.reject(error instanceof Error ? error : new Error(String(error)));
+  return Promise.reject(asError(error));
 }
 
 export class Namespace {

@@ -37,7 +37,7 @@ export interface TransportOptions {
   readonly hostId?: string;
   /**
    * How long a packet waits for its acknowledgement before it is sent again: 4.096 µs × 2^n, the next above. The longest it may
-   * take on a good day; a peer that stays silent is given up after 21 times that (docs/multipath.md). Default 67 on soft.
+   * take on a good day; a peer that stays silent is given up after 21 times that (docs/architecture.md). Default 67 on soft.
    */
   readonly ackTimeoutMs?: number;
   /** For each RDMA connection. Default 5000. */

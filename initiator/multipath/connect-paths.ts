@@ -1,6 +1,7 @@
 /**
  * From options to a subsystem over several paths: over those that are named, those that discovery services list, or both.
  */
+import { unlessAborted } from '../../native/common/abort.ts';
 import { PATHS_MAX } from '../../native/index.ts';
 import { systemEnvironment } from '../environment.ts';
 import type { Environment } from '../environment.ts';
@@ -19,23 +20,8 @@ export interface ConnectPathsOptions extends Omit<MultipathOptions, 'paths'> {
   readonly discover?: readonly DiscoverySpec[];
 }
 
-/** Rejects with a ConnectError when the signal fires first. */
-async function unlessAborted<T>(promise: Promise<T>, signal: AbortSignal | undefined): Promise<T> {
-  if (!signal) return promise;
-  let stop: () => void = () => undefined;
-  const aborted = new Promise<never>((_, reject) => {
-    stop = () => {
-      const message = 'the connect by discovery was cancelled';
-      reject(new ConnectError('CONNECT_CANCELLED', message, { cause: signal.reason }));
-    };
-    if (signal.aborted) stop();
-    else signal.addEventListener('abort', stop, { once: true });
-  });
-  try {
-    return await Promise.race([promise, aborted]);
-  } finally {
-    signal.removeEventListener('abort', stop);
-  }
+function cancelled(cause: unknown): ConnectError {
+  return new ConnectError('CONNECT_CANCELLED', 'the connect by discovery was cancelled', { cause });
 }
 
 /**
@@ -56,7 +42,10 @@ export async function connectPaths(
   try {
     let ours: readonly FoundEndpoint[] = [];
     if (paths.length === 0) {
-      ours = (await unlessAborted(discovery.found(), options.signal)).slice(0, PATHS_MAX);
+      ours = (await unlessAborted(discovery.found(), options.signal, cancelled)).slice(
+        0,
+        PATHS_MAX,
+      );
     }
     const found = ours.map((each): PathSpec => ({ address: each.address, port: each.port }));
     const subsystem = await MultipathSubsystem.connect(

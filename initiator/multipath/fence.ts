@@ -4,8 +4,9 @@
  * Reset, NVMe Base 2.3 section 9.6), or else wait until the controller must have ended by itself. docs/stale-writes.md says what each
  * way guarantees. Only writes that were sent need this; reads, and what never left this host, can go at once.
  */
+import { unlessAborted } from '../../native/common/abort.ts';
 import type { Clock, Timer } from '../../native/common/clock.ts';
-import { NvmeStatusError, asError, messageOf } from '../../native/common/errors.ts';
+import { NvmeStatusError, messageOf } from '../../native/common/errors.ts';
 import { CrossControllerResetLog, CrossControllerResetStatus } from '../../native/wire/logs.ts';
 
 /**
@@ -106,9 +107,9 @@ class Fence {
     const asked = this.#ask(peers);
     const waited = this.#wait();
     try {
-      const first = await Promise.race([asked, waited ?? asked, this.#cancelled()]);
+      const first = await unlessAborted(Promise.race([asked, waited ?? asked]), signal);
       if (first) return first;
-      if (waited) return await Promise.race([waited, this.#cancelled()]);
+      if (waited) return await unlessAborted(waited, signal);
       return { guarantee: 'none', reason: this.#withoutHelp };
     } finally {
       this.#over.abort();
@@ -122,19 +123,6 @@ class Fence {
       callback();
     });
     this.#timers.add(timer);
-  }
-
-  #cancelled(): Promise<never> {
-    const { signal } = this.#options;
-    return new Promise((_, reject) => {
-      signal?.addEventListener(
-        'abort',
-        () => {
-          reject(asError(signal.reason));
-        },
-        { signal: this.#over.signal },
-      );
-    });
   }
 
   get #withoutHelp(): string {

@@ -2,8 +2,9 @@
  * What became of the controllers that were lost with writes on their way: for each, the fence runs until those writes may go
  * again. Controllers that come meanwhile are asked, too. Runs on the JavaScript thread.
  */
+import { unlessAborted } from '../../native/common/abort.ts';
+import { within } from '../../native/common/clock.ts';
 import type { Clock } from '../../native/common/clock.ts';
-import { asError } from '../../native/common/errors.ts';
 import type { Controller } from '../controller.ts';
 import { impactedBy, peerOf } from './fence-peer.ts';
 import { fenceController } from './fence.ts';
@@ -110,17 +111,7 @@ export class LostWrites {
 }
 
 /** Rejects when aborted. */
-function pause(clock: Clock, ms: number, signal: AbortSignal): Promise<void> {
-  return new Promise((resolve, reject) => {
-    const timer = clock.after(ms, () => {
-      signal.removeEventListener('abort', fail);
-      resolve();
-    });
-    const fail = (): void => {
-      timer.cancel();
-      reject(asError(signal.reason));
-    };
-    if (signal.aborted) fail();
-    else signal.addEventListener('abort', fail, { once: true });
-  });
+async function pause(clock: Clock, ms: number, signal: AbortSignal): Promise<void> {
+  const never = new Promise<never>(() => undefined);
+  await within(clock, ms, unlessAborted(never, signal));
 }
