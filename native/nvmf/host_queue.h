@@ -208,7 +208,7 @@ class HostQueue {
   const uint32_t in_capsule_bytes_;
   uint32_t in_flight_max_;
   uint32_t in_flight_ = 0;  // commands taken from the waiting list and not answered
-  uint32_t answers_ = 0, answers_probed_ = 0;
+  uint32_t answers_ = 0, answers_probed_ = 0;  // so far; when probe_silent() looked last
   const bool probes_;
 
   HostQueueState state_ = HostQueueState::Connecting;

@@ -69,6 +69,13 @@ int run(Channel& channel, Write& write) {
   return write.ended.error;
 }
 
+nvmeof::Result<std::unique_ptr<Backing>> open_memory() {
+  Options options;
+  options.kind = Kind::Memory;
+  options.size = kBytes;
+  return open_backing(options);
+}
+
 struct TemporaryFile {
   FileHandle handle;
   TemporaryFile() {
@@ -138,10 +145,7 @@ TEST(its_clock_goes_on) {
 }
 
 TEST(memory_is_not_changed_for_a_lease_that_is_over) {
-  Options options;
-  options.kind = Kind::Memory;
-  options.size = kBytes;
-  auto backing = open_backing(options);
+  auto backing = open_memory();
   REQUIRE(backing);
   auto channel = (*backing)->open_channel(nullptr, nullptr, 0);
   REQUIRE(channel);
@@ -216,10 +220,7 @@ TEST(a_request_of_several_steps_ends_between_them) {
 }
 
 TEST(a_write_that_a_slow_backing_held_is_not_begun_after_the_end) {
-  Options options;
-  options.kind = Kind::Memory;
-  options.size = kBytes;
-  auto memory = open_backing(options);
+  auto memory = open_memory();
   REQUIRE(memory);
   const auto* const bytes = static_cast<const uint8_t*>((*memory)->resident().base);
   const auto backing = delay_writes(std::move(*memory), 1);

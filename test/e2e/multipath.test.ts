@@ -8,6 +8,7 @@ import { join } from 'node:path';
 import { NvmeStatusError, connectPaths } from '../../initiator/index.ts';
 import type { MultipathOptions, MultipathSubsystem, PathChange } from '../../initiator/index.ts';
 import { Target } from '../../target/index.ts';
+import type { TargetOptions } from '../../target/index.ts';
 import { eventually, keepLiveCounters } from '../support/counters.ts';
 import { NQN, failureOf, within } from '../support/in-process.ts';
 import { Load } from '../support/load.ts';
@@ -52,6 +53,27 @@ async function withTwoPorts(run: (scope: Scope) => Promise<void>): Promise<void>
     await Promise.all(opened.map((subsystem) => subsystem.disconnect()));
     await target.close();
   }
+}
+
+function makeDisk(folder: string): string {
+  const path = join(folder, 'disk');
+  writeFileSync(path, '');
+  truncateSync(path, 4 * MIB);
+  return path;
+}
+
+/** One of the targets that share the disk. */
+function sharing(path: string, address: string, index: number): TargetOptions {
+  return {
+    ports: [{ address }],
+    subsystems: [
+      {
+        nqn: NQN,
+        cntlids: { first: 1 + 100 * index, last: 100 + 100 * index },
+        namespaces: [{ path, shared: true, uuid: '0f1e2d3c-4b5a-4678-8a9b-acbdcedfe0f1' }],
+      },
+    ],
+  };
 }
 
 function live(subsystem: MultipathSubsystem): string[] {
@@ -113,22 +135,10 @@ describe('a subsystem over several paths', function () {
 
   it('moves to the other target before one that is stopped ends its path', async () => {
     const folder = temporaryFolder();
-    const path = join(folder.path, 'disk.img');
-    writeFileSync(path, '');
-    truncateSync(path, 4 * MIB);
-    const uuid = '7d9c1f4e-3a52-4c7e-9d1b-000000000098';
+    const path = makeDisk(folder.path);
     const addresses = [loopbackAddress(), loopbackAddress()] as const;
     const start = (index: 0 | 1): Promise<Target> =>
-      Target.start({
-        ports: [{ address: addresses[index] }],
-        subsystems: [
-          {
-            nqn: NQN,
-            cntlids: { first: 1 + 100 * index, last: 100 + 100 * index },
-            namespaces: [{ path, shared: true, uuid }],
-          },
-        ],
-      });
+      Target.start(sharing(path, addresses[index], index));
     const [stops, stays] = [await start(0), await start(1)];
     const subsystem = await connectPaths({
       nqn: NQN,
@@ -336,26 +346,12 @@ describe('targets that share a file', function () {
 
   it('lose a process to SIGKILL without an error, and take it back', async () => {
     const folder = temporaryFolder();
-    const path = join(folder.path, 'disk');
-    writeFileSync(path, '');
-    truncateSync(path, 4 * MIB);
+    const path = makeDisk(folder.path);
     const addresses = [loopbackAddress(), loopbackAddress()];
     const start = async (index: number): Promise<Process> => {
       const address = addresses[index] ?? '';
       const config = join(folder.path, `${index}.json`);
-      writeFileSync(
-        config,
-        JSON.stringify({
-          ports: [{ address }],
-          subsystems: [
-            {
-              nqn: NQN,
-              cntlids: { first: 1 + 100 * index, last: 100 + 100 * index },
-              namespaces: [{ path, shared: true, uuid: '0f1e2d3c-4b5a-4678-8a9b-acbdcedfe0f1' }],
-            },
-          ],
-        }),
-      );
+      writeFileSync(config, JSON.stringify(sharing(path, address, index)));
       const target = new Process(['target', '--config', config]);
       await target.waitFor(/nvme connect -t rdma/);
       return target;

@@ -30,6 +30,16 @@ describe('farewell', () => {
     return seen;
   }
 
+  /** How many reads native has of the queue whenever it is asked. */
+  function count(io: HostQueue, reads: () => number): void {
+    rig.door.queueStatistics = () => [
+      {
+        ...{ queue: io.id, reactor: 0, reads: reads(), writes: 0, others: 0, errors: 0 },
+        ...{ bytesRead: 0, bytesWritten: 0, latency: [] },
+      },
+    ];
+  }
+
   /** Time for their I/O to come to rest, in the steps that the target looks in. */
   async function rest(): Promise<void> {
     for (let step = 0; step < 3; step++) {
@@ -49,12 +59,7 @@ describe('farewell', () => {
     const { cntlid } = await host.identifyController();
     const io = await rig.ioQueue(cntlid);
     let reads = 7;
-    rig.door.queueStatistics = () => [
-      {
-        ...{ queue: io.id, reactor: 0, reads: reads++, writes: 0, others: 0, errors: 0 },
-        ...{ bytesRead: 0, bytesWritten: 0, latency: [] },
-      },
-    ];
+    count(io, () => reads++);
     const closing = follow(rig.target.close());
     await settle();
     expect(host.answered(event)?.result).to.equal(ANA_EVENT);
@@ -63,13 +68,7 @@ describe('farewell', () => {
     // Some still comes.
     await rest();
     expect([host.open, closing.over]).to.deep.equal([true, false]);
-    const last = reads;
-    rig.door.queueStatistics = () => [
-      {
-        ...{ queue: io.id, reactor: 0, reads: last, writes: 0, others: 0, errors: 0 },
-        ...{ bytesRead: 0, bytesWritten: 0, latency: [] },
-      },
-    ];
+    count(io, () => reads);
     await rest();
     expect([host.open, closing.over]).to.deep.equal([false, true]);
   });
@@ -90,12 +89,7 @@ describe('farewell', () => {
     const { cntlid } = await host.identifyController();
     const io = await rig.ioQueue(cntlid);
     let reads = 0;
-    rig.door.queueStatistics = () => [
-      {
-        ...{ queue: io.id, reactor: 0, reads: reads++, writes: 0, others: 0, errors: 0 },
-        ...{ bytesRead: 0, bytesWritten: 0, latency: [] },
-      },
-    ];
+    count(io, () => reads++);
     const closing = follow(rig.target.close());
     await settle();
     await host.log(0x0c, 4096);
