@@ -12,5 +12,4 @@ step "native tests" counted make -C native/test -j 2 run
 step "unit tests" mocha_tests 'test/unit/**/*.test.ts'
 step "end-to-end tests" mocha_tests 'test/e2e/**/*.test.ts'
 
-echo "npm test: $(bash tools/setup/count-tests.sh "$NVMEOF_COUNTS")"
-((steps_failed == 0))
+summary

@@ -1,10 +1,11 @@
-/** One line per scenario with its time, failures in full at the end; adds its counts to NVMEOF_COUNTS (steps.sh). */
-const { appendFileSync } = require('node:fs');
+/** One line per scenario with its time, failures in full at the end; keeps what steps.sh counts and repeats. */
 const { reporters } = require('mocha');
+const { tally } = require('../../../tools/setup/tally.cjs');
 
 module.exports = class KernelReporter extends reporters.Base {
   constructor(runner, options) {
     super(runner, options);
+    tally(runner, this.stats);
     const began = Date.now();
     const line = (word, test) => {
       const seconds = ((test.duration ?? 0) / 1000).toFixed(1).padStart(6);
@@ -24,9 +25,6 @@ module.exports = class KernelReporter extends reporters.Base {
       const { passes, failures } = this.stats;
       console.log(`${passes} passed, ${failures} failed`);
       console.log(`took ${Math.round((Date.now() - began) / 1000)} s`);
-      if (process.env.NVMEOF_COUNTS) {
-        appendFileSync(process.env.NVMEOF_COUNTS, `${passes} passed, ${failures} failed\n`);
-      }
     });
   }
 };
