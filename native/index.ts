@@ -195,7 +195,7 @@ export interface PathQueueOptions {
 }
 
 export interface PathOptions {
-  /** A connected and bound I/O queue on the same reactor. */
+  /** A connected and bound I/O queue, of this reactor or another. */
   readonly queue: QueueId;
   /** Lower is better; RANK_UNUSABLE: commands that are there may end, none is sent. */
   readonly rank: number;

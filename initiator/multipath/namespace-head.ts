@@ -31,11 +31,11 @@ export interface HeadContext {
   readonly onPathEvent: (event: PathEvent) => void;
 }
 
-/** The queue of one reactor, and the paths that it has been given. */
+/** The queue of one reactor, and the paths that it has been given: each to a queue of this reactor, or of another. */
 interface ReactorQueue {
   readonly reactor: ReactorIndex;
   readonly queue: Queue;
-  readonly paths: Set<number>;
+  readonly paths: Map<number, 'here' | 'elsewhere'>;
 }
 
 function sameBlocks(a: NamespaceFacts, b: NamespaceFacts): boolean {
@@ -93,7 +93,7 @@ export class NamespaceHead {
     this.#context = context;
     this.#queues = context.reactors.map((reactor) => ({
       reactor,
-      paths: new Set(),
+      paths: new Map(),
       queue: Queue.overPaths({
         runtime: context.runtime,
         clock: context.clock,
@@ -118,9 +118,9 @@ export class NamespaceHead {
     return this.namespace.facts;
   }
 
-  /** For attachments and load: of the reactors where controllers granted queues; what waited on another would wait for ever. */
+  /** For attachments and load: of the reactors where controllers granted queues, as the others' commands go by way of these. */
   get queueIds(): readonly QueueId[] {
-    const served = this.#queues.filter(({ paths }) => paths.size > 0);
+    const served = this.#queues.filter(hasOwn);
     return (served.length > 0 ? served : this.#queues).map(({ queue }) => queue.id);
   }
 
@@ -158,10 +158,13 @@ export class NamespaceHead {
     const { door } = this.#context.runtime;
     const group = (facts ?? this.facts).data.anagrpid;
     const rank = rankOf(path.anaState(group), path.preferred);
-    for (const { queue, reactor, paths } of this.#queues) {
-      const data = controller.dataQueues.find((each) => each.reactor === reactor);
+    const granted = controller.dataQueues;
+    for (const [place, { queue, reactor, paths }] of this.#queues.entries()) {
+      const own = granted.find((each) => each.reactor === reactor);
+      // It granted fewer queues than there are reactors: those without one share the others'.
+      const data = own ?? granted[place % granted.length];
       if (data && facts) {
-        paths.add(path.index);
+        paths.set(path.index, own ? 'here' : 'elsewhere');
         door.setPath(queue.id, path.index, {
           queue: data.id,
           rank,
@@ -225,7 +228,7 @@ export class NamespaceHead {
     await runtime.operation(runtime.door.removePath(queue.id, path));
   }
 
-  /** Where there are paths, the queue with the fewest commands; of equals the next in turn. */
+  /** Where controllers granted queues, the queue with the fewest commands; of equals the next in turn. */
   #pickQueue(): Queue {
     let best: ReactorQueue | undefined;
     const count = this.#queues.length;
@@ -239,7 +242,15 @@ export class NamespaceHead {
   }
 }
 
+/** Whether commands leave from this reactor. Asked for each command: makes nothing. */
+function hasOwn({ paths }: ReactorQueue): boolean {
+  for (const where of paths.values()) {
+    if (where === 'here') return true;
+  }
+  return false;
+}
+
 /** Fewer is better. */
-function worth({ queue, paths }: ReactorQueue): number {
-  return paths.size === 0 ? Number.MAX_SAFE_INTEGER : queue.outstanding;
+function worth(of: ReactorQueue): number {
+  return hasOwn(of) ? of.queue.outstanding : Number.MAX_SAFE_INTEGER;
 }

@@ -70,6 +70,7 @@ Result<nvmf::HostEngine*> DeviceOnReactor::host() {
   if (!made) return made.error();
   host_ = std::move(*made);
   commands_.use(host_.get());
+  multipath_->engine_made(host_.get());
   host_seen_.store(host_.get(), std::memory_order_release);
   return host_.get();
 }

@@ -56,7 +56,6 @@ class DeviceOnReactor final : public nvmf::EventSink {
   nvmf::HostEngine* host_if_made() const { return host_seen_.load(std::memory_order_acquire); }
 
   nvmf::TargetEngine* target_on_thread() { return target_.get(); }
-  nvmf::HostEngine* host_on_thread() { return host_.get(); }
   CommandsOnReactor* commands() { return &commands_; }
   reactor::Reactor* reactor() const { return reactor_; }
 

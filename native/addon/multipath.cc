@@ -78,6 +78,14 @@ void Instance::finish_multipath_end() {
   }
   for (const auto& [id, entry] : attachments.all()) entry->attachment->finish();
   attachments.clear();
+  // What one reactor borrowed of another: the first time the lender says that it has no engine any
+  // more, the second time the borrower hears it.
+  for (int turn = 0; turn < 2; turn++) {
+    for (const auto& side : runtime->sides) {
+      nvmf::MultipathEngine* const engine = side->multipath->engine();
+      side->reactor->run_and_wait([engine] { engine->run_errands(); });
+    }
+  }
   for (const auto& side : runtime->sides) side->end_multipath();
   queues.clear();
 }
@@ -121,14 +129,21 @@ Napi::Value set_path(const Arguments& arguments) {
   const Queue* queue = path_queue(instance, arguments);
   const Queue* real = instance.queue_or_gone(env, to.queue);
   if (queue == nullptr || real == nullptr) return env.Undefined();
-  if (real->device == kMultipath || !real->host || real->reactor != queue->reactor) {
-    options["queue"].refuse("an I/O queue of an initiator on the same reactor");
+  if (real->device == kMultipath || !real->host) {
+    options["queue"].refuse("an I/O queue of an initiator");
   }
-  DeviceOnReactor* on = instance.on(*real);
-  on_queue(instance, *queue, id, [on, index, to](nvmf::PathQueue& found) {
-    nvmf::PathOptions here = to;
-    here.engine = on->host_on_thread();
-    if (here.engine != nullptr) found.set_path(index, here);
+  nvmf::HostEngine* const engine = instance.on(*real)->host_if_made();
+  if (engine == nullptr) return env.Undefined();
+  const nvmf::QueuePlace at{engine, instance.side(real->reactor).multipath->engine()->box()};
+  const bool here = real->reactor == queue->reactor;
+  ReactorSide& side = instance.side(queue->reactor);
+  post(*side.reactor, [multipath = side.multipath->engine(), id, index, to, at, here] {
+    nvmf::PathQueue* const found = multipath->find(id);
+    if (found == nullptr) return;
+    nvmf::PathOptions path = to;
+    if (!here) path.remote = multipath->remote(to.queue, at);
+    path.engine = here ? at.engine : path.remote.get();
+    found->set_path(index, path);
   });
   return env.Undefined();
 }

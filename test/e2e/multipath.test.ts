@@ -6,7 +6,12 @@ import { expect } from 'chai';
 import { truncateSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { NvmeStatusError, connectPaths } from '../../initiator/index.ts';
-import type { MultipathOptions, MultipathSubsystem, PathChange } from '../../initiator/index.ts';
+import type {
+  ControllerBenchOptions,
+  MultipathOptions,
+  MultipathSubsystem,
+  PathChange,
+} from '../../initiator/index.ts';
 import { Target } from '../../target/index.ts';
 import type { TargetOptions } from '../../target/index.ts';
 import { eventually, keepLiveCounters } from '../support/counters.ts';
@@ -83,6 +88,24 @@ function live(subsystem: MultipathSubsystem): string[] {
 async function allLive(subsystem: MultipathSubsystem): Promise<void> {
   const all = (): boolean => live(subsystem).length === subsystem.paths.length;
   await eventually(all, SOON_MS, () => `live: ${JSON.stringify(subsystem.paths)}`);
+}
+
+function verifiedLoad(subsystem: MultipathSubsystem, runtimeMs: number): ControllerBenchOptions {
+  return {
+    nsid: 1,
+    pattern: 'randrw',
+    readPercent: 50,
+    blockBytes: 4096,
+    queueDepth: 16,
+    firstLba: 0n,
+    lbaCount: subsystem.namespace(1).lbaCount,
+    runtimeMs,
+    commandCount: 0n,
+    warmupMs: 0,
+    verify: true,
+    bufferArenaBytes: MIB,
+    seed: 1n,
+  };
 }
 
 function commandsOn(target: Target, subsystem: MultipathSubsystem, address: string): number {
@@ -312,21 +335,7 @@ describe('a subsystem over several paths', function () {
   it('is native load as well', async () => {
     await withTwoPorts(async ({ target, addresses, connect }) => {
       const subsystem = await connect();
-      const running = subsystem.bench({
-        nsid: 1,
-        pattern: 'randrw',
-        readPercent: 50,
-        blockBytes: 4096,
-        queueDepth: 16,
-        firstLba: 0n,
-        lbaCount: subsystem.namespace(1).lbaCount,
-        runtimeMs: 1500,
-        commandCount: 0n,
-        warmupMs: 0,
-        verify: true,
-        bufferArenaBytes: MIB,
-        seed: 1n,
-      });
+      const running = subsystem.bench(verifiedLoad(subsystem, 1500));
       await target.removePort(addresses[0], 4420);
       await target.addPort({ address: addresses[0] });
       await allLive(subsystem);
@@ -336,6 +345,31 @@ describe('a subsystem over several paths', function () {
       expect(result.firstError).to.equal('');
       expect(result.verifyErrors).to.equal(0n);
       expect(Number(result.read.errors + result.write.errors)).to.equal(0);
+    });
+  });
+});
+
+describe('a subsystem over a path of fewer queues than reactors', function () {
+  this.timeout(60_000);
+  keepLiveCounters([-1, -1]);
+
+  it('goes on from reactors whose queues are granted no more', async () => {
+    await withTwoPorts(async ({ target, addresses, connect }) => {
+      const [address] = addresses;
+      const paths = [{ address }];
+      const subsystem = await connect({ paths, cores: [-1, -1], queues: 2 });
+      const visitors = (): number => subsystem.counters()['multipath.visitors'] ?? 0;
+      const running = subsystem.bench(verifiedLoad(subsystem, 3000));
+      const before = visitors();
+      await target.removePort(address, 4420);
+      await target.addPort({ address, maxQueues: 1 });
+      await allLive(subsystem);
+      expect(subsystem.paths[0]).to.include({ queues: 1 });
+      const result = await running;
+      expect(result.firstError).to.equal('');
+      expect(result.verifyErrors).to.equal(0n);
+      expect(Number(result.read.errors + result.write.errors)).to.equal(0);
+      expect(visitors()).to.be.greaterThan(before + 100);
     });
   });
 });

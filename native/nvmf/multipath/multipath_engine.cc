@@ -6,12 +6,14 @@
 namespace nvmeof::nvmf {
 
 MultipathEngine::MultipathEngine(reactor::Reactor* reactor, EventSink* sink)
-    : reactor_(reactor), sink_(sink) {
+    : reactor_(reactor), sink_(sink), box_(std::make_shared<ErrandBox>(reactor)), errands_(box_) {
   reactor_->add(this, reactor::Stage::Process);
 }
 
 MultipathEngine::~MultipathEngine() {
   reactor_->remove(this);
+  box_->close();
+  run_errands();
   for (const auto& [id, queue] : queues_) {
     queue->begin_close();
     sink_->push(EventKind::QueueClosed, id, 0, 0, 0, {}, {});
@@ -62,14 +64,40 @@ Result<std::unique_ptr<RegisteredMemory>> MultipathEngine::register_memory(uint3
 
 void MultipathEngine::queue_gone(const CommandQueues* engine, uint32_t gone) {
   for (const auto& [id, queue] : queues_) queue->queue_gone(engine, gone);
+  visiting_.queue_gone(engine, gone);
+}
+
+std::shared_ptr<CommandQueues> MultipathEngine::remote(uint32_t queue, const QueuePlace& at) {
+  std::shared_ptr<CommandQueues> found = remote_[queue].lock();
+  if (found == nullptr) {
+    std::erase_if(remote_, [](const auto& entry) { return entry.second.expired(); });
+    found = std::make_shared<RemoteQueue>(&errands_, at);
+    remote_[queue] = found;
+  }
+  return found;
+}
+
+int MultipathEngine::run_errands() {
+  int ran = 0;
+  for (Errand* errand = box_->take(); errand != nullptr; ran++) {
+    Errand* const next = errand->next;
+    if (errand->kind == Errand::Kind::Done) {
+      RemoteQueue::finish(errands_, errand);
+    } else {
+      visiting_.serve(errand);
+    }
+    errand = next;
+  }
+  return ran;
 }
 
 int MultipathEngine::poll(reactor::TimeNs now) {
+  const int ran = run_errands();
   if (!closing_.empty()) finish_closing();
-  if (now < look_at_) return 0;
+  if (now < look_at_) return ran;
   look_at_ = reactor::kNever;
   for (const auto& [id, queue] : queues_) queue->look(now);
-  return 0;
+  return ran;
 }
 
 void MultipathEngine::finish_closing() {
@@ -91,6 +119,8 @@ std::vector<rdma::CounterValue> MultipathEngine::counters() const {
       {"multipath.failovers", read(counters_.failovers)},
       {"multipath.retries", read(counters_.retries)},
       {"multipath.pathless", read(counters_.pathless)},
+      {"multipath.visitors", visiting_.commands()},
+      {"live.multipath.visitor_memory", visiting_.registrations()},
       {"live.multipath.parked", read(counters_.parked)},
       {"live.multipath.held", read(counters_.held)},
   };

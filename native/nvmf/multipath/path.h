@@ -2,6 +2,7 @@
 #pragma once
 #include <array>
 #include <cstdint>
+#include <memory>
 
 #include "nvmf/multipath/host_command_list.h"
 
@@ -14,13 +15,14 @@ inline constexpr uint32_t kPathsMax = 16;
 enum class PathPolicy : uint8_t { RoundRobin, QueueDepth, Numa };
 
 struct PathOptions {
-  CommandQueues* engine = nullptr;
-  uint32_t queue = 0;  // of that engine, on the same reactor
+  CommandQueues* engine = nullptr;  // of this reactor, or `remote`
+  uint32_t queue = 0;               // of that engine
   // Lower is better: the control plane makes it of ANA states and preferences. kPathUnusable: no
   // command may go there, those that are there may still be answered.
   uint8_t rank = 0;
-  uint8_t distance = 0;      // of NUMA nodes
-  uint32_t incarnation = 0;  // rises with each association of the path
+  uint8_t distance = 0;                             // of NUMA nodes
+  uint32_t incarnation = 0;                         // rises with each association of the path
+  std::shared_ptr<CommandQueues> remote = nullptr;  // leads to a queue of another reactor
 };
 inline constexpr uint8_t kPathUnusable = 255;
 
