@@ -15,6 +15,8 @@ export interface FaultRecord {
   readonly path: string;
   readonly beginMs: number;
   readonly endMs: number;
+  /** When its target began to start again; absent: the fault ends no process. */
+  readonly againMs?: number;
   /** Why it was no fault: what it should have done was not seen. */
   readonly missed?: string;
 }
@@ -58,8 +60,11 @@ export interface FaultResult {
   readonly name: string;
   readonly beginMs: number;
   readonly endMs: number;
+  /** Until the target starts again, where the fault ends it: the start is no part of the loss. */
   readonly readStallMs: number;
   readonly writeStallMs: number;
+  /** Of either, from when the target begins to start again. Absent: the fault ends no process. */
+  readonly returnStallMs?: number;
   /** Absent: no path of the host's ceased to be live. */
   readonly detectMs?: number;
   /**
@@ -203,16 +208,20 @@ function resultOf(
   window: Window,
   { ends, failed, good, bad }: Digest,
 ): FaultResult {
-  const { fault, beginMs, endMs } = happened;
+  const { fault, beginMs, endMs, againMs } = happened;
+  // Of an operation that the load does not have, nothing can stall.
+  const stall = (operation: Operation, during: Window): number =>
+    ends[operation].length === 0 ? 0 : longestStall(ends[operation], during);
+  const loss = { from: window.from, to: Math.min(againMs ?? Infinity, window.to) };
+  const start = againMs !== undefined && againMs < window.to && { from: againMs, to: window.to };
   const returned = returnedAt(run, happened, window);
   const noticed = run.paths.find(
     ({ atMs, state }) => state !== 'live' && inside([atMs], window).length > 0,
   );
   const measured = {
     ...{ name: describeFault(fault), beginMs, endMs },
-    // Of an operation that the load does not have, nothing can stall.
-    readStallMs: ends.read.length === 0 ? 0 : longestStall(ends.read, window),
-    writeStallMs: ends.write.length === 0 ? 0 : longestStall(ends.write, window),
+    ...{ readStallMs: stall('read', loss), writeStallMs: stall('write', loss) },
+    ...(start ? { returnStallMs: Math.max(stall('read', start), stall('write', start)) } : {}),
     ...(noticed === undefined ? {} : { detectMs: noticed.atMs - beginMs }),
     recoverMs: recoveredAt(good, bad, window, endMs) - beginMs,
     ...(returned === undefined || returned === Infinity ? {} : { returnMs: returned - endMs }),
@@ -244,6 +253,12 @@ function brokenBounds(
     const stall = own ?? bounds.stallMs;
     if (stall === undefined || longest <= stall) continue;
     broken.push(`no ${operation} ended for ${ms(longest)}, ${ms(stall)} are allowed`);
+  }
+  const onReturn = found.returnStallMs ?? 0;
+  if (bounds.returnStallMs !== undefined && onReturn > bounds.returnStallMs) {
+    broken.push(
+      `while the target started again, nothing ended for ${ms(onReturn)}, ${ms(bounds.returnStallMs)} are allowed`,
+    );
   }
   if (bounds.detectMs !== undefined && !((found.detectMs ?? Infinity) <= bounds.detectMs)) {
     const took = found.detectMs === undefined ? 'not at all' : `after ${ms(found.detectMs)}`;

@@ -18,6 +18,7 @@ export const FIGURES = [
   'detectMs',
   'recoverMs',
   'returnMs',
+  'returnStallMs',
   'errors',
 ] as const satisfies readonly (keyof FaultResult)[];
 export type Figure = (typeof FIGURES)[number];

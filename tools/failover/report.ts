@@ -14,6 +14,7 @@ const TITLES: Readonly<Record<Figure, string>> = {
   detectMs: 'noticed',
   recoverMs: 'recovered',
   returnMs: 'returned',
+  returnStallMs: 'stall on return',
   errors: 'errors',
 };
 const FIGURE_HEAD = FIGURES.map((figure) => TITLES[figure]);

@@ -173,10 +173,11 @@ class Faults {
     const index = this.#done.push({ fault, path: target.endpoint, beginMs, endMs: Infinity }) - 1;
     const end = await beginFault(fault, { target, targets, nsid, namespaceBytes: this.#bytes });
     await until(this.#options, this.#load, beginMs + lengthOf(fault));
+    const again = 'after' in fault ? { againMs: this.#load.elapsedMs } : {};
     const missed = await end();
     const endMs = this.#load.elapsedMs;
     this.#done[index] = {
-      ...{ fault, path: target.endpoint, beginMs, endMs },
+      ...{ fault, path: target.endpoint, beginMs, endMs, ...again },
       ...(missed === undefined ? {} : { missed }),
     };
     note(`${seconds(endMs)} ${fault.kind} is over`);

@@ -32,6 +32,8 @@ const bounds = z.strictObject({
   stallMs: time.optional(),
   /** Of reads alone, in place of `stallMs`. */
   readStallMs: time.optional(),
+  /** Of either, while a target that the fault ended starts again. */
+  returnStallMs: time.optional(),
   /** From the fault until the host says that a path is not live. */
   detectMs: time.optional(),
   /** From the fault until I/O is as fast as before it, for good. */

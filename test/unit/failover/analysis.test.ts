@@ -9,7 +9,7 @@ import {
   recoveredAt,
   returnedAt,
 } from '../../../tools/failover/analysis.ts';
-import type { PathRecord, RunRecord } from '../../../tools/failover/analysis.ts';
+import type { FaultResult, PathRecord, RunRecord } from '../../../tools/failover/analysis.ts';
 import type { PathState } from '../../../tools/failover/host.ts';
 import { CompletionLog } from '../../../tools/failover/completion-log.ts';
 import { repeatsOf, worstRun } from '../../../tools/failover/repeats.ts';
@@ -265,6 +265,23 @@ describe('analysis', () => {
     expect(
       analyse(record({ silent: [1000, 1400] }, { faults, scenario })).faults[0]?.broken,
     ).to.deep.equal(['no read ended for 400 ms, 50 ms are allowed']);
+  });
+
+  it('a stall while the target starts again is no stall of the loss, and has a bound of its own', () => {
+    const [stop] = SCENARIO.faults;
+    if (!stop) throw new Error('a fault');
+    const bounds = { errors: 0, stallMs: 100, returnStallMs: 300 };
+    const fault = { ...stop, kind: 'restart', after: 500, bounds } as const;
+    const faults = [{ fault, path: 'a', beginMs: 1000, againMs: 1500, endMs: 1900 }];
+    const scenario = { ...SCENARIO, faults: [fault] };
+    const during = (silent: readonly [number, number]): FaultResult | undefined =>
+      analyse(record({ silent }, { faults, scenario })).faults[0];
+    expect(during([1495, 1700])).to.deep.include({ writeStallMs: 10, returnStallMs: 210 });
+    expect(during([1495, 1700])?.broken).to.deep.equal([]);
+    expect(during([1600, 2000])?.broken).to.deep.equal([
+      'while the target started again, nothing ended for 410 ms, 300 ms are allowed',
+    ]);
+    expect(during([1000, 1200])).to.deep.include({ readStallMs: 200, returnStallMs: 10 });
   });
 
   it('a fault that waited for its target keeps its place among the results', () => {
