@@ -109,10 +109,8 @@ describe('connecting and disconnecting in time', function () {
         const waiting = (since: number) => (): boolean => waits() > since + 500;
         await eventually(waiting(0), 30_000, () => `commands that wait for buffers ${said}`);
         expect(scope.target.controllers).to.have.length(4);
-        const begin = performance.now();
-        const controller = await scope.connect();
-        await controller.identify();
-        expect(performance.now() - begin).to.be.lessThan(2000);
+        const controller = await within(NOTICED_MS, 'a connection', scope.connect());
+        await within(NOTICED_MS, 'an admin command', controller.identify());
         // It was so all the time.
         await eventually(waiting(waits()), NOTICED_MS, () => `they wait still ${said}`);
         await within(NOTICED_MS, 'a read', controller.namespace(1).read(0, 8));
@@ -123,16 +121,14 @@ describe('connecting and disconnecting in time', function () {
     });
   });
 
-  it('8 queues are disconnected within a second', async () => {
+  it('8 queues are disconnected', async () => {
     await withTarget({ namespaces: [memory] }, async (scope) => {
       const controller = await scope.connect({ queues: 8 });
       expect(controller.queues).to.have.length(8);
       await Promise.all(Array.from({ length: 64 }, (_, i) => controller.namespace(1).read(i, 8)));
-      const begin = performance.now();
-      await controller.disconnect();
-      expect(performance.now() - begin).to.be.lessThan(1000);
+      await within(NOTICED_MS, 'disconnect', controller.disconnect());
       const gone = (): boolean => scope.target.controllers.length === 0;
-      await eventually(gone, 1000, () => 'the target has noticed, too');
+      await eventually(gone, NOTICED_MS, () => 'the target has noticed, too');
     });
   });
 
@@ -166,7 +162,6 @@ describe('hosts that fall silent', function () {
         expect(statusOf(await propertyGet(peer, 0x08))).to.equal(0);
         if (gone) await peer.close();
         const reason = await within(NOTICED_MS, 'its end', deleted);
-        expect(performance.now() - begin).to.be.lessThan(5000);
         expect(target.controllers).to.deep.equal([]);
         if (gone) return; // noticed by the kernel's word, or by the timeout
         expect(reason).to.equal('keep alive timer expired');

@@ -257,9 +257,9 @@ describe('a subsystem over several paths', function () {
       await Promise.all(addresses.map((address) => target.removePort(address, 4420)));
       const began = performance.now();
       const error = await within(SOON_MS, 'an error', failureOf(namespace.read(0, 1)));
-      const took = performance.now() - began;
+      // That it is no later than 250 ms is shown with a clock of its own (unit/initiator/multipath/path).
+      expect(performance.now() - began).to.be.at.least(100);
       expect(error).to.be.instanceOf(NvmeStatusError).with.property('status', 'hostPathError');
-      expect(took).to.be.within(100, 300 + 250);
       await target.addPort({ address: addresses[0] });
       await eventually(
         () => live(subsystem).length === 1,
@@ -282,7 +282,7 @@ describe('a subsystem over several paths', function () {
         SOON_MS,
         () => `failed: ${state() ?? ''}`,
       );
-      expect(performance.now() - began).to.be.within(300, 400 + 250);
+      expect(performance.now() - began).to.be.at.least(300);
       expect(subsystem.paths[0]?.reason).to.match(/given up after 400 ms/);
       await subsystem.namespace(1).read(0, 1);
       await target.removePort(addresses[1], 4420);
