@@ -10,6 +10,8 @@ const REPAIRED_MS = 600;
 
 /** A path that could be used again is, after the reconnect delay and what an attempt takes. */
 const RETURN_MS = 100;
+/** The same of a target whose process starts, on the cores of the load. */
+const RETURN = { returnMs: RETURN_MS, returnStallMs: 100 };
 
 /** Silence is noticed when the transport gives the peer up; I/O goes on right after. */
 const SILENCE = { detectMs: 1500, returnMs: RETURN_MS };
@@ -70,7 +72,7 @@ export const SCENARIOS: readonly ScenarioInput[] = [
     faults: [
       {
         ...{ kind: 'restart', at: '3s', after: '4s' },
-        bounds: { stallMs: 500, readStallMs: 50, detectMs: 50, returnMs: RETURN_MS },
+        bounds: { stallMs: 500, readStallMs: 50, detectMs: 50, ...RETURN },
       },
     ],
   },
@@ -79,8 +81,7 @@ export const SCENARIOS: readonly ScenarioInput[] = [
     faults: [
       {
         ...{ kind: 'terminate', at: '3s', after: '4s' },
-        // The stop alone takes less than 20 ms; the start of a process on the same cores stands in the same time.
-        bounds: { stallMs: 50, returnMs: RETURN_MS },
+        bounds: { stallMs: 20, ...RETURN },
       },
     ],
   },
