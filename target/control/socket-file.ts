@@ -129,6 +129,20 @@ async function listenAt(server: Server, path: string): Promise<void> {
   await once(server, 'listening');
 }
 
+/**
+ * Removes the socket of a process that was killed, in a place that nobody else will take: its name is that process's own.
+ * What is alive, cannot be told, is no socket, or is not ours to remove stays.
+ */
+export async function removeIfDead(path: string): Promise<void> {
+  try {
+    const found = look(path);
+    if (!found?.isSocket() || (await isLive(path))) return;
+    if (look(path)?.ino === found.ino) unlinkSync(path);
+  } catch {
+    // Another removed it, or it is another user's.
+  }
+}
+
 export class SocketFile {
   readonly path: string;
   readonly #inode: bigint;

@@ -1,11 +1,14 @@
 /** What a running attach answers over its control socket, and how that looks: over a subsystem on the fake fabric. */
 import { expect } from 'chai';
-import { mkdtempSync, rmSync } from 'node:fs';
+import { spawnSync } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { ControlServer } from '../../../target/index.ts';
 import { HOST_SIDE_METHODS } from '../../../tools/cli/host/methods.ts';
-import { attachSocket } from '../../../tools/cli/host/sockets.ts';
+import { attachSocket, removeLeftOver } from '../../../tools/cli/host/sockets.ts';
 import { statusTree } from '../../../tools/cli/host/view.ts';
 import { PATH_A, PATH_B, withFabric } from '../initiator/multipath/fabric.ts';
 import { run } from './support.ts';
@@ -94,6 +97,30 @@ describe('the tree of list-subsys', () => {
       ' +- traddr=192.0.2.1,trsvcid=4420 reconnecting (no answer; attempt 4 in 1.5 s)',
       ' +- namespace 1: 1 MiB, blocks of 512 bytes, read-only',
     ]);
+  });
+
+  it('is removed by the next attach when its process was killed, and by nobody while it lives', async () => {
+    const folder = mkdtempSync(join(tmpdir(), 'nvmeof-left-'));
+    const at = (name: string): string => join(folder, name);
+    const server = createServer();
+    try {
+      // A process that is killed leaves its socket behind.
+      const die = `require('node:net').createServer().listen(${JSON.stringify(at('attach-5.sock'))}, () => process.kill(process.pid, 9))`;
+      spawnSync(process.execPath, ['-e', die]);
+      await once(server.listen(at('attach-6.sock')), 'listening');
+      writeFileSync(at('attach-7.sock'), 'no socket');
+      writeFileSync(at('target.sock'), 'not its own');
+      expect(readdirSync(folder)).to.include('attach-5.sock');
+      await removeLeftOver(at('attach-8.sock'));
+      expect(readdirSync(folder).sort()).to.deep.equal([
+        'attach-6.sock',
+        'attach-7.sock',
+        'target.sock',
+      ]);
+    } finally {
+      server.close();
+      rmSync(folder, { recursive: true });
+    }
   });
 
   it('has its socket beside that of the target', () => {

@@ -6,7 +6,7 @@ import type { CliContext } from '../context.ts';
 import { makeSocketFolder } from '../control/default-socket.ts';
 import { HOST_SIDE_METHODS } from './methods.ts';
 import type { HostTools } from './methods.ts';
-import { attachSocket } from './sockets.ts';
+import { attachSocket, removeLeftOver } from './sockets.ts';
 
 /** At a path, nowhere (false), or in its default place, which attach does without when it cannot be made. */
 export async function openHostControl(
@@ -22,7 +22,9 @@ export async function openHostControl(
   if (path === undefined) return undefined;
   try {
     makeSocketFolder(path);
-    return await serve(path);
+    const server = await serve(path);
+    await removeLeftOver(path);
+    return server;
   } catch (error) {
     context.note(`nvmeof: no control socket: ${messageOf(error)}`);
     return undefined;

@@ -1,6 +1,7 @@
 /** Where the control sockets of running `nvmeof attach` processes are: beside that of a target, one for each process. */
 import { readdirSync } from 'node:fs';
-import { dirname, join } from 'node:path';
+import { basename, dirname, join } from 'node:path';
+import { removeIfDead } from '../../../target/control/socket-file.ts';
 import { defaultSocket, socketsToTry } from '../control/default-socket.ts';
 
 const OWN = /^attach-\d+\.sock$/;
@@ -22,6 +23,12 @@ function socketsIn(folder: string): string[] {
     // Nobody has made it, or it is not ours to see.
     return [];
   }
+}
+
+/** Those beside this one whose process was killed go. */
+export async function removeLeftOver(own: string): Promise<void> {
+  const others = socketsIn(dirname(own)).filter((path) => path !== own && OWN.test(basename(path)));
+  await Promise.all(others.map(removeIfDead));
 }
 
 /** Of this machine; some may be left over, and some not ours to open. */
