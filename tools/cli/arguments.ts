@@ -209,13 +209,21 @@ export interface ConnectFlags extends TransportFlags {
   readonly nrIoQueues?: number;
   readonly queues?: number;
   readonly depth?: number;
+  /** Either name. */
+  readonly keepAliveTmo?: number;
   readonly keepAlive?: number;
   readonly commandTimeout?: number;
 }
 
+/** The keep alive timeout is named, and counted, as nvme-cli does it, and shorter. */
 export function addConnectOptions(command: Command): Command {
   return addTransportOptions(command)
-    .option('--keep-alive <time>', 'keep alive timeout, 0: off (default 5s)', milliseconds)
+    .addOption(
+      new Option('--keep-alive-tmo <time>', 'keep alive timeout, in seconds; 0: off (default 5)')
+        .argParser(seconds)
+        .conflicts('keepAlive'),
+    )
+    .option('--keep-alive <time>', 'the same, in milliseconds or with a unit', milliseconds)
     .option('--command-timeout <time>', 'for each command, 0: none (default 30s)', milliseconds);
 }
 
@@ -261,12 +269,13 @@ export function noteQueues(
 
 export function connectOptions(target: HostPort, nqn: string, flags: ConnectFlags): ConnectOptions {
   const queues = flags.nrIoQueues ?? flags.queues;
+  const keepAliveMs = flags.keepAliveTmo ?? flags.keepAlive;
   return {
     ...transportOptions(target, flags),
     nqn,
     ...(queues === undefined ? {} : { queues }),
     ...(flags.depth === undefined ? {} : { depth: flags.depth }),
-    ...(flags.keepAlive === undefined ? {} : { keepAliveMs: flags.keepAlive }),
+    ...(keepAliveMs === undefined ? {} : { keepAliveMs }),
     ...(flags.commandTimeout === undefined ? {} : { commandTimeoutMs: flags.commandTimeout }),
   };
 }

@@ -13,6 +13,7 @@ import {
 import { NvmeStatusError, NvmeofError } from '../../../native/common/errors.ts';
 import { ProviderUnavailableError } from '../../../native/shared-runtime.ts';
 import {
+  addConnectOptions,
   addQueuesOption,
   byteCount,
   connectOptions,
@@ -100,6 +101,21 @@ describe('arguments', () => {
     }
     const { stdout } = await run(['bench', '--help']);
     expect(stdout).to.match(/--nr-io-queues <n> +I\/O queues to ask for/);
+  });
+
+  it('takes the keep alive timeout by the name of nvme-cli in seconds, or the short one', () => {
+    const parsed = (...args: string[]): number | undefined => {
+      const command = addConnectOptions(new Command()).exitOverride();
+      command.configureOutput({ writeErr: () => undefined });
+      const flags = command.parse(args, { from: 'user' }).opts<ConnectFlags>();
+      return connectOptions({ address: '192.0.2.7', port: 4420 }, 'nqn', flags).keepAliveMs;
+    };
+    expect(parsed()).to.equal(undefined);
+    expect(parsed('--keep-alive-tmo', '15')).to.equal(15_000);
+    expect(parsed('--keep-alive-tmo', '500ms')).to.equal(500);
+    expect(parsed('--keep-alive', '5s')).to.equal(5000);
+    expect(parsed('--keep-alive', '250')).to.equal(250);
+    expect(() => parsed('--keep-alive', '5s', '--keep-alive-tmo', '5')).to.throw();
   });
 
   it('says when fewer I/O queues are granted than asked for', () => {
