@@ -67,8 +67,11 @@ struct Side {
   std::unique_ptr<reactor::Reactor> reactor;
 };
 
+class Load;
+
 struct Io {
   HostCommand host{};
+  Load* load = nullptr;
   int ends = 0;
   Outcome outcome{};
   uint16_t status = 0;
@@ -90,7 +93,8 @@ class Load {
   }
 
   Io& submit(uint8_t opcode, uint64_t tag = 1) {
-    Io& made = ios_.emplace_back();
+    Io& made = ios_.emplace_back();  // others stay where they are
+    made.load = this;
     made.host.sqe[0] = opcode;
     made.host.direction = opcode == io::kFlush  ? Direction::None
                           : opcode == io::kRead ? Direction::ToHost
@@ -99,9 +103,10 @@ class Load {
     made.host.offset = 4096;
     made.host.length = opcode == io::kFlush ? 0 : 512;
     made.host.tag = tag;
-    made.host.context = this;
+    made.host.context = &made;
     made.host.done = [](HostCommand* command, Outcome outcome, const uint8_t cqe[16]) {
-      static_cast<Load*>(command->context)->ended(command, outcome, cqe);
+      Io& io = *static_cast<Io*>(command->context);
+      io.load->ended(io, outcome, cqe);
     };
     side_.on([&] { side_.multipath->submit(kPaths, &made.host); });
     return made;
@@ -116,15 +121,12 @@ class Load {
   }
 
  private:
-  void ended(HostCommand* command, Outcome outcome, const uint8_t* cqe) {
+  void ended(Io& io, Outcome outcome, const uint8_t* cqe) {
     const std::lock_guard lock(mutex_);
-    for (Io& io : ios_) {
-      if (&io.host != command) continue;
-      io.ends++;
-      io.outcome = outcome;
-      io.status = static_cast<uint16_t>(load16(cqe + cqe::kStatus) >> 1);
-      io.at_home = reactor::Reactor::current() == side_.reactor.get();
-    }
+    io.ends++;
+    io.outcome = outcome;
+    io.status = static_cast<uint16_t>(load16(cqe + cqe::kStatus) >> 1);
+    io.at_home = reactor::Reactor::current() == side_.reactor.get();
     ends_++;
     changed_.notify_all();
   }
