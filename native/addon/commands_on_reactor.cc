@@ -7,8 +7,6 @@ namespace nvmeof::addon {
 
 namespace {
 
-constexpr uint8_t kNoAnswer[16] = {};
-
 // How it is told to JavaScript, for which a command that a dead queue never sent died with it.
 uint32_t code_of(nvmf::Outcome outcome) {
   const bool died = outcome == nvmf::Outcome::NeverSent;
@@ -60,7 +58,7 @@ void CommandsOnReactor::start(SubmittedCommand* command) {
     command->buffer->on[reactor_->index()].in_flight++;
     Result<nvmf::RegisteredMemory*> memory = registered(command->buffer, command->queue);
     if (!memory) {
-      complete(command, nvmf::Outcome::Cancelled, kNoAnswer);
+      complete(command, nvmf::Outcome::Cancelled, nvmf::kNoCqe.data());
       return;
     }
     command->command.memory = *memory;
@@ -69,7 +67,7 @@ void CommandsOnReactor::start(SubmittedCommand* command) {
   command->command.context = command;
   command->command.done = finished;
   if (queues_ == nullptr) {
-    complete(command, nvmf::Outcome::NeverSent, kNoAnswer);
+    complete(command, nvmf::Outcome::NeverSent, nvmf::kNoCqe.data());
     return;
   }
   queues_->submit(command->queue, &command->command);
@@ -135,7 +133,7 @@ void CommandsOnReactor::drop_regions() {
 
 void CommandsOnReactor::end_all() {
   queues_ = nullptr;
-  while (commands_ != nullptr) complete(commands_, nvmf::Outcome::QueueDied, kNoAnswer);
+  while (commands_ != nullptr) complete(commands_, nvmf::Outcome::QueueDied, nvmf::kNoCqe.data());
 }
 
 }  // namespace nvmeof::addon

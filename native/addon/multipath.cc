@@ -136,14 +136,12 @@ Napi::Value set_path(const Arguments& arguments) {
   if (engine == nullptr) return env.Undefined();
   const nvmf::QueuePlace at{engine, instance.side(real->reactor).multipath->engine()->box()};
   const bool here = real->reactor == queue->reactor;
-  ReactorSide& side = instance.side(queue->reactor);
-  post(*side.reactor, [multipath = side.multipath->engine(), id, index, to, at, here] {
-    nvmf::PathQueue* const found = multipath->find(id);
-    if (found == nullptr) return;
+  nvmf::MultipathEngine* const multipath = instance.side(queue->reactor).multipath->engine();
+  on_queue(instance, *queue, id, [multipath, index, to, at, here](nvmf::PathQueue& found) {
     nvmf::PathOptions path = to;
     if (!here) path.remote = multipath->remote(to.queue, at);
     path.engine = here ? at.engine : path.remote.get();
-    found->set_path(index, path);
+    found.set_path(index, path);
   });
   return env.Undefined();
 }

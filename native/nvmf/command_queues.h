@@ -1,10 +1,12 @@
 // Commands of a host and the queues that take them: the I/O queues of controllers (host_engine.h),
 // and those that lead over several paths (multipath/). Everything of one reactor, on its thread.
 #pragma once
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 
+#include "nvmf/nvme.h"
 #include "reactor/reactor.h"
 #include "reactor/result.h"
 
@@ -50,6 +52,7 @@ inline constexpr uint64_t kNativeTag = 1ull << 63;
 struct HostCommand;
 // `cqe` is valid during the call only and zero unless Ok. May submit again from inside; when the
 // queue has died a new command for it ends at once, inside submit().
+inline constexpr std::array<uint8_t, kCqeBytes> kNoCqe{};
 using HostDone = void (*)(HostCommand* command, Outcome outcome, const uint8_t cqe[16]);
 
 // What a queue over several paths keeps with a command (multipath/path_queue.h): the caller's

@@ -209,8 +209,7 @@ void HostEngineImpl::submit(uint32_t id, HostCommand* command) {
     queue->submit(command);
     return;
   }
-  constexpr uint8_t no_cqe[16] = {};
-  command->done(command, Outcome::NeverSent, no_cqe);
+  command->done(command, Outcome::NeverSent, kNoCqe.data());
 }
 
 // Rights of a region: no remote ones where memory windows give them per command.

@@ -12,7 +12,6 @@ namespace nvmeof::nvmf {
 namespace {
 
 constexpr uint32_t kResponseBytes = kCqeBytes;
-constexpr std::array<uint8_t, kResponseBytes> kNoCqe{};
 
 }  // namespace
 

@@ -55,8 +55,7 @@ void HostQueue::mark_dirty() {
 void HostQueue::submit(HostCommand* command) {
   check_range(*command);
   if (state_ != HostQueueState::Connecting && state_ != HostQueueState::Live) {
-    constexpr uint8_t no_cqe[16] = {};
-    command->done(command, Outcome::NeverSent, no_cqe);
+    command->done(command, Outcome::NeverSent, kNoCqe.data());
     return;
   }
   command->next = nullptr;

@@ -4,6 +4,7 @@
 #pragma once
 #include <endian.h>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -77,6 +78,13 @@ namespace cqe {
 inline constexpr size_t kResult = wire::Cqe::kResult.offset, kSqhd = wire::Cqe::kSqhd.offset,
                         kSqid = wire::Cqe::kSqid.offset, kCid = wire::Cqe::kCid.offset,
                         kStatus = wire::Cqe::kPhase.offset;
+}
+
+// One that says nothing but its status (status.h).
+inline std::array<uint8_t, kCqeBytes> cqe_with(uint16_t status) {
+  std::array<uint8_t, kCqeBytes> made{};
+  store16(made.data() + cqe::kStatus, static_cast<uint16_t>(status << 1));
+  return made;
 }
 
 // SGL descriptor identifiers (type << 4 | subtype), Base 4.3.2.

@@ -145,8 +145,7 @@ class SimController final : public CommandQueues {
     end(command, Outcome::Ok, status);
   }
   static void end(HostCommand* command, Outcome outcome, uint16_t status) {
-    std::array<uint8_t, kCqeBytes> cqe{};
-    store16(cqe.data() + cqe::kStatus, static_cast<uint16_t>(status << 1));
+    const auto cqe = cqe_with(status);
     command->done(command, outcome, cqe.data());
   }
 

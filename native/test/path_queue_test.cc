@@ -266,8 +266,7 @@ TEST(a_refusal_of_an_earlier_association_does_not_suspend_the_present_one) {
   HostCommand* const old = r.paths[0].sent.front();
   r.paths[0].sent.clear();
   r.up(0);
-  std::array<uint8_t, 16> cqe{};
-  store16(cqe.data() + cqe::kStatus, kInaccessible << 1);
+  const auto cqe = cqe_with(kInaccessible);
   old->done(old, Outcome::Ok, cqe.data());
   CHECK_EQ(r.paths[0].sent.size(), 1u);
   CHECK_EQ(r.sink.count(EventKind::PathRefused, 7), 0);

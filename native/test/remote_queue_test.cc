@@ -55,6 +55,9 @@ struct Side {
   void end() {
     on([&] { multipath.reset(); });
   }
+  void hold_answers() {
+    on([&] { engine.answers = false; });
+  }
   template <typename Work>
   void on(Work&& work) {
     run_on(*reactor, work);
@@ -176,7 +179,7 @@ TEST(a_command_goes_over_and_ends_at_home) {
 
 TEST(the_status_is_the_controllers) {
   Side home(0), away(1);
-  away.on([&] { away.engine.answers = false; });
+  away.hold_answers();
   lead(home, away);
   Load load(home);
   const Io& write = load.submit(io::kWrite);
@@ -231,7 +234,7 @@ TEST(memory_is_registered_once_and_forgotten_with_its_owner) {
 
 TEST(memory_in_use_stays_until_its_command_ends) {
   Side home(0), away(1);
-  away.on([&] { away.engine.answers = false; });
+  away.hold_answers();
   lead(home, away);
   Load load(home);
   load.submit(io::kWrite);
@@ -267,7 +270,7 @@ TEST(memory_that_is_refused_there_costs_the_path_not_the_command) {
 
 TEST(cancelled_there_is_cancelled_here) {
   Side home(0), away(1);
-  away.on([&] { away.engine.answers = false; });
+  away.hold_answers();
   lead(home, away);
   Load load(home);
   const Io& given_up = load.submit(io::kRead, 5);
@@ -283,7 +286,7 @@ TEST(cancelled_there_is_cancelled_here) {
 
 TEST(a_queue_that_dies_there_sends_reads_on_and_holds_writes) {
   Side home(0), away(1);
-  away.on([&] { away.engine.answers = false; });
+  away.hold_answers();
   lead(home, away);
   Load load(home);
   const Io& read = load.submit(io::kRead, 1);

@@ -46,8 +46,7 @@ void MultipathEngine::submit(uint32_t id, HostCommand* command) {
     queue->submit(command);
     return;
   }
-  constexpr uint8_t no_cqe[16] = {};
-  command->done(command, Outcome::NeverSent, no_cqe);
+  command->done(command, Outcome::NeverSent, kNoCqe.data());
 }
 
 void MultipathEngine::cancel(uint32_t id, uint64_t tag) {

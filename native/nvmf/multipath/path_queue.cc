@@ -5,25 +5,16 @@
 
 #include "nvmf/multipath/disposition.h"
 #include "nvmf/nvme.h"
+#include "nvmf/status.h"
 
 namespace nvmeof::nvmf {
 
 namespace {
 
-constexpr std::array<uint8_t, kCqeBytes> kNoCqe{};
 constexpr uint32_t kNoStatus = 0;  // of the event: the path could not take a command
 
 uint16_t status_of(const uint8_t* cqe) {
   return static_cast<uint16_t>(load16(cqe + cqe::kStatus) >> 1);
-}
-
-// Path related, Host Pathing Error, do not retry (Base 2.1, figure 106).
-constexpr uint16_t kHostPathingError = 1u << 14 | 3u << 8 | 0x70;
-
-std::array<uint8_t, kCqeBytes> host_pathing_error() {
-  std::array<uint8_t, kCqeBytes> made{};
-  store16(made.data() + cqe::kStatus, static_cast<uint16_t>(kHostPathingError << 1));
-  return made;
 }
 
 }  // namespace
@@ -154,7 +145,7 @@ void PathQueue::end(HostCommand* command, Outcome outcome, const uint8_t* cqe) {
 
 void PathQueue::end_without_path(HostCommand* command) {
   reactor::add_relaxed(counters_->pathless, 1);
-  const auto cqe = host_pathing_error();
+  const auto cqe = cqe_with(final(wire::Status::kHostPathError));
   end(command, Outcome::Ok, cqe.data());
 }
 

@@ -2,23 +2,9 @@
 
 #include <algorithm>
 
-#include "nvmf/nvme.h"
+#include "nvmf/status.h"
 
 namespace nvmeof::nvmf {
-
-namespace {
-
-constexpr std::array<uint8_t, kCqeBytes> kNoCqe{};
-
-// What a command is told whose memory this reactor cannot register: Host Pathing Error without "do
-// not retry", so that it takes another path.
-std::array<uint8_t, kCqeBytes> no_memory() {
-  std::array<uint8_t, kCqeBytes> made{};
-  store16(made.data() + cqe::kStatus, static_cast<uint16_t>((3u << 8 | 0x70) << 1));
-  return made;
-}
-
-}  // namespace
 
 bool VisitingCommands::lives(const CommandQueues* engine) const {
   return std::ranges::find(engines_, engine) != engines_.end();
@@ -61,7 +47,8 @@ void VisitingCommands::submit(Errand* errand) {
   if (errand->memory != 0) {
     Memory* const memory = registered(*errand);
     if (memory == nullptr) {
-      const auto cqe = no_memory();
+      // Takes another path: the error does not say "do not retry".
+      const auto cqe = cqe_with(again(wire::Status::kHostPathError));
       send_back(errand, Outcome::Ok, cqe.data());
       return;
     }

@@ -68,8 +68,7 @@ class FakeQueues final : public nvmf::CommandQueues {
   };
 
   static void end(nvmf::HostCommand* command, nvmf::Outcome outcome, uint16_t status = 0) {
-    std::array<uint8_t, nvmf::kCqeBytes> cqe{};
-    nvmf::store16(cqe.data() + nvmf::cqe::kStatus, static_cast<uint16_t>(status << 1));
+    const auto cqe = nvmf::cqe_with(status);
     command->done(command, outcome, cqe.data());
   }
 };
