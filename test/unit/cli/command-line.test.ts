@@ -10,6 +10,7 @@ import {
   ConnectError,
   DisconnectedError,
 } from '../../../initiator/index.ts';
+import type { ConnectOptions } from '../../../initiator/index.ts';
 import { NvmeStatusError, NvmeofError } from '../../../native/common/errors.ts';
 import { ProviderUnavailableError } from '../../../native/shared-runtime.ts';
 import {
@@ -34,6 +35,14 @@ import { describeFailure } from '../../../tools/cli/failures.ts';
 import { formatRecord } from '../../../tools/cli/logging.ts';
 import { SUB_COMMANDS } from '../../../tools/cli/main.ts';
 import { run } from './support.ts';
+
+/** What a command with these options connects with. */
+function connectionOf(add: (command: Command) => Command, args: string[]): ConnectOptions {
+  const command = add(new Command()).exitOverride();
+  command.configureOutput({ writeErr: () => undefined });
+  const flags = command.parse(args, { from: 'user' }).opts<ConnectFlags>();
+  return connectOptions({ address: '192.0.2.7', port: 4420 }, 'nqn', flags);
+}
 
 describe('arguments', () => {
   it('addresses with and without port', () => {
@@ -82,12 +91,8 @@ describe('arguments', () => {
   });
 
   it('asks for I/O queues by the name of nvme-cli, or the short one', async () => {
-    const parsed = (...args: string[]): number | undefined => {
-      const command = addQueuesOption(new Command()).exitOverride();
-      command.configureOutput({ writeErr: () => undefined });
-      const flags = command.parse(args, { from: 'user' }).opts<ConnectFlags>();
-      return connectOptions({ address: '192.0.2.7', port: 4420 }, 'nqn', flags).queues;
-    };
+    const parsed = (...args: string[]): number | undefined =>
+      connectionOf(addQueuesOption, args).queues;
     expect(parsed()).to.equal(undefined);
     expect(parsed('--nr-io-queues', '4')).to.equal(4);
     expect(parsed('-i', '5')).to.equal(5);
@@ -104,12 +109,8 @@ describe('arguments', () => {
   });
 
   it('takes the keep alive timeout by the name of nvme-cli in seconds, or the short one', () => {
-    const parsed = (...args: string[]): number | undefined => {
-      const command = addConnectOptions(new Command()).exitOverride();
-      command.configureOutput({ writeErr: () => undefined });
-      const flags = command.parse(args, { from: 'user' }).opts<ConnectFlags>();
-      return connectOptions({ address: '192.0.2.7', port: 4420 }, 'nqn', flags).keepAliveMs;
-    };
+    const parsed = (...args: string[]): number | undefined =>
+      connectionOf(addConnectOptions, args).keepAliveMs;
     expect(parsed()).to.equal(undefined);
     expect(parsed('--keep-alive-tmo', '15')).to.equal(15_000);
     expect(parsed('--keep-alive-tmo', '500ms')).to.equal(500);

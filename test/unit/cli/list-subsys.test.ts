@@ -67,6 +67,34 @@ describe('the control socket of attach', () => {
     expect(code).to.equal(3);
     expect(stderr).to.match(/no nvmeof attach answers at .*: there is no such socket/);
   });
+
+  it('is removed by the next attach when its process was killed, and by nobody while it lives', async () => {
+    const folder = mkdtempSync(join(tmpdir(), 'nvmeof-left-'));
+    const at = (name: string): string => join(folder, name);
+    const server = createServer();
+    try {
+      // A process that is killed leaves its socket behind.
+      const die = `require('node:net').createServer().listen(${JSON.stringify(at('attach-5.sock'))}, () => process.kill(process.pid, 9))`;
+      spawnSync(process.execPath, ['-e', die]);
+      await once(server.listen(at('attach-6.sock')), 'listening');
+      writeFileSync(at('attach-7.sock'), 'no socket');
+      writeFileSync(at('target.sock'), 'not its own');
+      expect(readdirSync(folder)).to.include('attach-5.sock');
+      await removeLeftOver(at('attach-8.sock'));
+      expect(readdirSync(folder).sort()).to.deep.equal([
+        'attach-6.sock',
+        'attach-7.sock',
+        'target.sock',
+      ]);
+    } finally {
+      server.close();
+      rmSync(folder, { recursive: true });
+    }
+  });
+
+  it('has its socket beside that of the target', () => {
+    expect(attachSocket('/run/nvmeof/target.sock', 7)).to.equal('/run/nvmeof/attach-7.sock');
+  });
 });
 
 describe('the tree of list-subsys', () => {
@@ -97,33 +125,5 @@ describe('the tree of list-subsys', () => {
       ' +- traddr=192.0.2.1,trsvcid=4420 reconnecting (no answer; attempt 4 in 1.5 s)',
       ' +- namespace 1: 1 MiB, blocks of 512 bytes, read-only',
     ]);
-  });
-
-  it('is removed by the next attach when its process was killed, and by nobody while it lives', async () => {
-    const folder = mkdtempSync(join(tmpdir(), 'nvmeof-left-'));
-    const at = (name: string): string => join(folder, name);
-    const server = createServer();
-    try {
-      // A process that is killed leaves its socket behind.
-      const die = `require('node:net').createServer().listen(${JSON.stringify(at('attach-5.sock'))}, () => process.kill(process.pid, 9))`;
-      spawnSync(process.execPath, ['-e', die]);
-      await once(server.listen(at('attach-6.sock')), 'listening');
-      writeFileSync(at('attach-7.sock'), 'no socket');
-      writeFileSync(at('target.sock'), 'not its own');
-      expect(readdirSync(folder)).to.include('attach-5.sock');
-      await removeLeftOver(at('attach-8.sock'));
-      expect(readdirSync(folder).sort()).to.deep.equal([
-        'attach-6.sock',
-        'attach-7.sock',
-        'target.sock',
-      ]);
-    } finally {
-      server.close();
-      rmSync(folder, { recursive: true });
-    }
-  });
-
-  it('has its socket beside that of the target', () => {
-    expect(attachSocket('/run/nvmeof/target.sock', 7)).to.equal('/run/nvmeof/attach-7.sock');
   });
 });

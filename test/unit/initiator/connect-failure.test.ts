@@ -142,7 +142,7 @@ describe('a connect that fails', () => {
   it('no answer to a command of the bring-up', async () => {
     for (const name of ['Connect 0', 'Get CAP', 'identify 01', 'setFeatures 07', 'identify 06']) {
       const bench = makeBench();
-      bench.peer.hold = (command) => command === name || command === 'asyncEventRequest';
+      bench.peer.stopAt(name);
       const failing = rejection(bench.connect({ keepAliveMs: 0 }), ConnectError);
       await settle();
       bench.clock.advance(5000);
@@ -156,7 +156,7 @@ describe('a connect that fails', () => {
   it('the connection dropped in the middle of the bring-up', async () => {
     for (const name of ['Connect 0', 'Get CAP', 'Connect 1', 'identify 06']) {
       const bench = makeBench();
-      bench.peer.hold = (command) => command === name || command === 'asyncEventRequest';
+      bench.peer.stopAt(name);
       const failing = rejection(bench.connect({ keepAliveMs: 0 }), ConnectError);
       await settle();
       bench.peer.dropQueue(bench.peer.queueOf(name === 'Connect 1' ? 1 : 0), 'retry exceeded');

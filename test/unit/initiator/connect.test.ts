@@ -371,7 +371,7 @@ describe('connect', () => {
     for (const step of steps) {
       const bench = makeBench();
       const abort = new AbortController();
-      bench.peer.hold = (name) => name === step || name === 'asyncEventRequest';
+      bench.peer.stopAt(step);
       const failing = rejection(bench.connect({ signal: abort.signal }), ConnectError);
       await settle();
       expect(bench.peer.heldNames).to.include(step);

@@ -167,6 +167,11 @@ export class FakeController {
     };
   }
 
+  /** Answers all but this command, and events, which come when there are any. */
+  stopAt(step: string): void {
+    this.hold = (name) => name === step || name === 'asyncEventRequest';
+  }
+
   get heldNames(): string[] {
     return [...this.#held.values()].map((command) => this.nameOf(command));
   }

@@ -356,7 +356,7 @@ describe('namespaces of several paths', () => {
       await namespace.read(0, 1);
       // And when the link goes in the middle of the one after a reconnect.
       fabric.a.cut();
-      fabric.a.hold = (name) => name === 'identify 00' || name === 'asyncEventRequest';
+      fabric.a.stopAt('identify 00');
       await fabric.pass(1000);
       fabric.a.cut();
       fabric.a.speak();

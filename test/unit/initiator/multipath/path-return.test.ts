@@ -89,7 +89,7 @@ describe('a controller that comes back', () => {
         });
         fabric.a.cut();
         await settle();
-        fabric.a.hold = (name) => name === last || name === 'asyncEventRequest';
+        fabric.a.stopAt(last);
         const before = fabric.a.attempts;
         await fabric.pass(1000 + 2000 + SLACK_MS);
         expect(statesOf(subsystem), last).to.deep.equal(['reconnecting']);
@@ -113,7 +113,7 @@ describe('a controller that comes back', () => {
       });
       fabric.a.cut();
       await settle();
-      fabric.a.hold = (name) => name === 'getLogPage 0c' || name === 'asyncEventRequest';
+      fabric.a.stopAt('getLogPage 0c');
       await fabric.pass(2000 + SLACK_MS);
       expect(statesOf(subsystem)).to.deep.equal(['failed']);
       expect(fabric.door.queues.size, 'the queue of the namespace').to.equal(1);

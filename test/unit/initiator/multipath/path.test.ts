@@ -260,7 +260,7 @@ describe('ANA of a path', () => {
     await withFabric(async (fabric) => {
       const subsystem = await fabric.connect({ ...QUIET, ...ONE_PATH, reconnectDelayMs: 1000 });
       fabric.a.fail('read', ANA_INACCESSIBLE, 0n, 1);
-      fabric.a.hold = (name) => name === 'getLogPage 0c' || name === 'asyncEventRequest';
+      fabric.a.stopAt('getLogPage 0c');
       const read = outcomeOf(subsystem.namespace(1).read(0, 1));
       await settle();
       expect(fabric.a.heldNames).to.include('getLogPage 0c');

@@ -157,7 +157,7 @@ describe('disconnect', () => {
   for (const last of AT) {
     it(`leaves nothing while a path waits for ${last}`, async () => {
       await withFabric(async (fabric) => {
-        fabric.b.hold = (name) => name === last || name === 'asyncEventRequest';
+        fabric.b.stopAt(last);
         const subsystem = await fabric.connect({ ...QUIET, commandTimeoutMs: 0 });
         expect(statesOf(subsystem)).to.deep.equal(['live', 'connecting']);
         await subsystem.disconnect();
@@ -169,7 +169,7 @@ describe('disconnect', () => {
         const subsystem = await fabric.connect(options);
         fabric.b.cut();
         await settle();
-        fabric.b.hold = (name) => name === last || name === 'asyncEventRequest';
+        fabric.b.stopAt(last);
         await fabric.pass(1000);
         expect(statesOf(subsystem)).to.deep.equal(['live', 'reconnecting']);
         await subsystem.disconnect();
