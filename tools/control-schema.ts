@@ -1,6 +1,7 @@
 /**
  * Writes what is derived from the methods of the control sockets, of a target and of attach: an OpenRPC document for each in docs/, and
- * the tables of docs/control.md and docs/attach.md between their marks. `npm run gen:control`; a test fails when the files are not what comes out (`--check` says the same).
+ * the tables of docs/control.md and docs/attach.md between their marks. `npm run gen:control`; a test fails when the files are not what
+ * comes out (`--check` says the same).
  */
 import { readFileSync, writeFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';

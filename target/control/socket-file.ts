@@ -61,6 +61,11 @@ function look(path: string): BigIntStats | undefined {
   return lstatSync(path, { bigint: true, throwIfNoEntry: false });
 }
 
+/** Unless something else is there by now. */
+function unlinkIfStill(path: string, inode: bigint): void {
+  if (look(path)?.ino === inode) unlinkIfThere(path);
+}
+
 /** False where something is there already. */
 function linked(own: string, path: string): boolean {
   try {
@@ -136,8 +141,7 @@ async function listenAt(server: Server, path: string): Promise<void> {
 export async function removeIfDead(path: string): Promise<void> {
   try {
     const found = look(path);
-    if (!found?.isSocket() || (await isLive(path))) return;
-    if (look(path)?.ino === found.ino) unlinkSync(path);
+    if (found?.isSocket() && !(await isLive(path))) unlinkIfStill(path, found.ino);
   } catch {
     // Another removed it, or it is another user's.
   }
@@ -180,6 +184,6 @@ export class SocketFile {
 
   /** Removes it, if it is still the one that was opened. */
   remove(): void {
-    if (look(this.path)?.ino === this.#inode) unlinkIfThere(this.path);
+    unlinkIfStill(this.path, this.#inode);
   }
 }

@@ -212,8 +212,9 @@ function resultOf(
   // Of an operation that the load does not have, nothing can stall.
   const stall = (operation: Operation, during: Window): number =>
     ends[operation].length === 0 ? 0 : longestStall(ends[operation], during);
-  const loss = { from: window.from, to: Math.min(againMs ?? Infinity, window.to) };
-  const start = againMs !== undefined && againMs < window.to && { from: againMs, to: window.to };
+  const startsAt = Math.min(againMs ?? Infinity, window.to);
+  const loss = { from: window.from, to: startsAt };
+  const start = { from: startsAt, to: window.to };
   const returned = returnedAt(run, happened, window);
   const noticed = run.paths.find(
     ({ atMs, state }) => state !== 'live' && inside([atMs], window).length > 0,
@@ -221,7 +222,9 @@ function resultOf(
   const measured = {
     ...{ name: describeFault(fault), beginMs, endMs },
     ...{ readStallMs: stall('read', loss), writeStallMs: stall('write', loss) },
-    ...(start ? { returnStallMs: Math.max(stall('read', start), stall('write', start)) } : {}),
+    ...(startsAt < window.to
+      ? { returnStallMs: Math.max(stall('read', start), stall('write', start)) }
+      : {}),
     ...(noticed === undefined ? {} : { detectMs: noticed.atMs - beginMs }),
     recoverMs: recoveredAt(good, bad, window, endMs) - beginMs,
     ...(returned === undefined || returned === Infinity ? {} : { returnMs: returned - endMs }),
